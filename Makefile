@@ -1,0 +1,51 @@
+# `make train` on a fresh clone makes the environment, then trains the embedded model.
+# The interpreter:        make train PYTHON=python3.12
+# Arguments pass through: make train ARGS="--help"        make test ARGS="-k gae -x"
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+READY := .venv/.ready
+INSTALL := pip install -q -c constraints.txt -e '.[train,parquet,gym,test,dev]'
+
+.PHONY: help train test lint types floors mutants clean
+.DEFAULT_GOAL := help
+
+help: ## Show these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+# uv is quick and picks the torch build for this machine (no GPU, no gigabytes of CUDA); pip's
+# own wheel folders go before that. Where uv fails, plain pip does the same work.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("apportion needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; name another one: make PYTHON=python3.12")'
+	$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install -q -c constraints.txt uv || true
+	@echo "Installing into .venv: a minute or so, more on a slow line"
+	@links=$$($(BIN)/pip config list | sed -n "s/.*find-links='\(.*\)'/\1/p" | head -n 1); \
+	if [ -n "$$links" ]; then export UV_FIND_LINKS="$$links"; else export UV_TORCH_BACKEND=auto; fi; \
+	VIRTUAL_ENV=.venv $(BIN)/uv $(INSTALL) || $(BIN)/python -m $(INSTALL)
+	@touch $@
+
+train: $(READY) ## Train the embedded model
+	$(BIN)/apportion train $(ARGS)
+
+test: $(READY) ## Run the tests
+	HF_HUB_OFFLINE=1 $(BIN)/pytest $(ARGS)
+
+lint: $(READY) ## Check style and formatting
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(READY) ## Check types
+	$(BIN)/mypy
+
+floors: $(READY) ## Check who imports whom
+	$(BIN)/lint-imports --no-logo
+
+mutants: $(READY) ## Break the code one line at a time; the tests must notice
+	$(BIN)/python tools/mutants.py $(ARGS)
+
+clean: ## Remove the environment and all caches
+	rm -rf .venv build dist src/*.egg-info
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests -name __pycache__ -type d -exec rm -rf {} +

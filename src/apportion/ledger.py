@@ -1,0 +1,172 @@
+"""The straight line from rollouts to advantages, in one function, and the ledger that keeps every column of it.
+
+rollouts -> steps -> rewards -> values -> credit -> normalise -> spread
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from apportion import laws
+from apportion.credit import Credit
+from apportion.errors import InputError, LawError
+from apportion.laws import Residual
+from apportion.normalise import Normalise
+from apportion.rewards.mixing import AS_GIVEN, Parts, Reward
+from apportion.rollouts import Rollouts
+from apportion.steps.grid import StepMap
+from apportion.steps.splitters import Splitter
+from apportion.steps.spread import Spread
+from apportion.values.baselines import Value
+
+Law = Callable[["Ledger"], Residual]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A published method: one choice for every stage of the line, and the laws that it keeps."""
+
+    name: str
+    split: Splitter
+    value: Value
+    credit: Credit
+    normalise: Normalise
+    spread: Spread
+    reward: Reward = AS_GIVEN
+    laws: tuple[Law, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Ledger:
+    """What `apportion` computed, stage by stage. Step grids are [N, K], token grids [B, T].
+
+    parts: the named parts of the reward; reward: their sum.
+    value: before each step. credit: raw, conserved. normalised: after normalisation.
+    advantage: what multiplies the log-probability of each token; 0 where `mask` is False.
+    mask: tokens that take part in the loss: sampled, and of a rollout that was scored.
+    """
+
+    rollouts: Rollouts
+    recipe: Recipe
+    steps: StepMap
+    parts: Parts
+    reward: Float[Tensor, "N K"]
+    value: Float[Tensor, "N K"]
+    credit: Float[Tensor, "N K"]
+    normalised: Float[Tensor, "N K"]
+    advantage: Float[Tensor, "B T"]
+    mask: Bool[Tensor, "B T"] = field(repr=False)
+
+    def check(self) -> tuple[Residual, ...]:
+        """Work out every law that the recipe declares, on this batch."""
+        return tuple(law(self) for law in self.recipe.laws)
+
+    def require_laws(self) -> Ledger:
+        """Return self, or raise LawError naming the laws that do not hold."""
+        broken = [str(found) for found in self.check() if not found.holds]
+        if broken:
+            raise LawError(f"recipe {self.recipe.name}: " + "; ".join(broken))
+        return self
+
+
+def apportion(rollouts: Rollouts, recipe: Recipe) -> Ledger:
+    """Turn the scores of rollouts into an advantage for every sampled token.
+
+    Raises InputError where the recipe needs what the rollouts do not hold, or a value in a used place is not finite.
+    Warns of rollouts without any sampled token: they get zeros and have no vote in their group.
+    """
+    _warn_of_silent_rows(rollouts)
+    steps = recipe.split(rollouts)
+    counted = steps.mask & rollouts.votes.unsqueeze(1)
+    parts = recipe.reward(rollouts, steps)
+    reward = torch.stack(list(parts.values())).sum(0)
+    value = torch.where(counted, recipe.value(rollouts, steps, reward), 0)
+    _refuse_endless(value, rollouts)
+    credit = torch.where(counted, recipe.credit(reward, value), 0)
+    normalised = recipe.normalise(credit, counted, rollouts.groups)
+    return Ledger(
+        rollouts=rollouts,
+        recipe=recipe,
+        steps=steps,
+        parts=parts,
+        reward=reward,
+        value=value,
+        credit=credit,
+        normalised=normalised,
+        advantage=recipe.spread(normalised, steps),
+        mask=rollouts.action_mask & rollouts.of_tokens(rollouts.votes),
+    )
+
+
+def conservation(*, gamma: float = 1.0, lam: float = 0.0) -> Law:
+    """Credit, peeled of the later credit that gamma and lam fold in, sums to reward minus starting value."""
+
+    def law(ledger: Ledger) -> Residual:
+        handed_in = _totals(ledger) if gamma == 1.0 else ledger.reward
+        errors = laws.conservation(ledger.credit, handed_in, ledger.value[:, 0], gamma=gamma, lam=lam)
+        return _residual("conservation", torch.where(ledger.rollouts.votes, errors, 0), ledger)
+
+    return law
+
+
+def consistency(ledger: Ledger) -> Residual:
+    """Cutting a step in two keeps its total."""
+    errors = laws.consistency(ledger.recipe.credit, ledger.reward, ledger.value)
+    return _residual("consistency", errors, ledger)
+
+
+def traceability(ledger: Ledger) -> Residual:
+    """A step's credit depends only on what is observed just before and after it."""
+    errors = laws.traceability(ledger.recipe.credit, ledger.reward, ledger.value)
+    return _residual("traceability", errors, ledger)
+
+
+def group_balance(ledger: Ledger) -> Residual:
+    """The credit of a group sums to 0."""
+    return _residual("group balance", laws.group_balance(ledger.credit, ledger.rollouts.groups), ledger)
+
+
+def silence(ledger: Ledger) -> Residual:
+    """Tokens that were not sampled or not scored have advantage exactly 0."""
+    rollouts = ledger.rollouts
+    scored = ~rollouts.of_tokens(rollouts.outcome).isnan()
+    found = laws.silence(ledger.advantage, rollouts.action_mask & scored)
+    return Residual("silence", float(found.abs().max()), int(found.abs().argmax()), 0.0)
+
+
+def _residual(name: str, errors: Tensor, ledger: Ledger) -> Residual:
+    largest = max(float(ledger.reward.abs().max()), float(ledger.value.abs().max()))
+    scale = largest * ledger.credit.shape[1] * max(1, int(torch.bincount(ledger.rollouts.groups).max()))
+    return laws.residual(name, errors, scale=scale, dtype=ledger.credit.dtype)
+
+
+def _totals(ledger: Ledger) -> Tensor:
+    """The reward of each rollout [N, 1], worked out anew from the rollouts as they came."""
+    rollouts, counts = ledger.rollouts, ledger.steps.counts.tolist()
+    outcomes = rollouts.outcome.double().nan_to_num().tolist()
+    rows = zip(outcomes, rollouts.step_rewards, counts, strict=True)
+    totals = [ledger.recipe.reward.total(outcome, scores, steps) for outcome, scores, steps in rows]
+    return torch.tensor(totals, dtype=torch.float64, device=ledger.credit.device).unsqueeze(1)
+
+
+def _warn_of_silent_rows(rollouts: Rollouts) -> None:
+    silent = (rollouts.action_counts == 0).nonzero().flatten().tolist()
+    if silent:
+        names = ", ".join(rollouts.ids[n] for n in silent[:3])
+        warnings.warn(
+            f"{len(silent)} of {len(rollouts)} rollouts have no sampled token (first: {names}); they get no credit",
+            stacklevel=3,
+        )
+
+
+def _refuse_endless(value: Tensor, rollouts: Rollouts) -> None:
+    endless = (~value.isfinite()).nonzero()
+    if len(endless):
+        n, k = endless[0].tolist()
+        raise InputError(f"rollout {rollouts.ids[n]}, step {k}: the value before it is {float(value[n, k])}")

@@ -1,0 +1,79 @@
+"""Published methods, each a row of one table. A new one is a short function here and an entry in `BY_NAME`.
+
+| recipe     | split       | value         | credit          | normalise | spread |
+|------------|-------------|---------------|-----------------|-----------|--------|
+| reinforce  | whole       | zero          | telescoping     | none      | repeat |
+| grpo       | whole       | group mean    | telescoping     | group std | repeat |
+| dr_grpo    | whole       | group mean    | telescoping     | none      | repeat |
+| rloo       | whole       | leave one out | telescoping     | none      | repeat |
+| vineppo    | lines       | given         | telescoping     | none      | repeat |
+
+A recipe with *given* values takes them from the rollouts (`step_values`); training puts Monte-Carlo values of its own
+policy in their place, which is what VinePPO does.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import replace
+
+from apportion import credit, ledger, normalise
+from apportion.errors import InputError
+from apportion.ledger import Recipe
+from apportion.steps import splitters, spread
+from apportion.values import baselines
+
+TELESCOPING_LAWS = (ledger.conservation(), ledger.consistency, ledger.traceability, ledger.silence)
+
+
+def reinforce() -> Recipe:
+    """The bare outcome for every token. Source: Williams 1992; for language models arXiv:2402.14740."""
+    return Recipe(
+        name="reinforce",
+        split=splitters.whole,
+        value=baselines.zero,
+        credit=credit.telescoping,
+        normalise=normalise.none,
+        spread=spread.repeat,
+        laws=TELESCOPING_LAWS,
+    )
+
+
+def dr_grpo() -> Recipe:
+    """The outcome over the group's mean, unscaled. Source: arXiv:2503.20783."""
+    laws = (*TELESCOPING_LAWS, ledger.group_balance)
+    return replace(reinforce(), name="dr_grpo", value=baselines.group_mean, laws=laws)
+
+
+def grpo() -> Recipe:
+    """The outcome over the group's mean, in units of the group's spread. Source: arXiv:2402.03300."""
+    return replace(dr_grpo(), name="grpo", normalise=normalise.group_std)
+
+
+def rloo() -> Recipe:
+    """The outcome over the mean of the group's other answers. Source: arXiv:2402.14740."""
+    return replace(dr_grpo(), name="rloo", value=baselines.leave_one_out)
+
+
+def vineppo() -> Recipe:
+    """Each line is worth what it changed the chance of success by. Source: arXiv:2410.01679."""
+    return replace(reinforce(), name="vineppo", split=splitters.lines, value=baselines.given)
+
+
+BY_NAME: dict[str, Callable[[], Recipe]] = {
+    "reinforce": reinforce,
+    "grpo": grpo,
+    "dr_grpo": dr_grpo,
+    "rloo": rloo,
+    "vineppo": vineppo,
+}
+
+
+def by_name(name: str) -> Recipe:
+    """Make the recipe of that name; an unknown one raises InputError with the nearest."""
+    if name not in BY_NAME:
+        near = difflib.get_close_matches(name, BY_NAME, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InputError(f"there is no recipe {name!r}{hint} Known: {', '.join(BY_NAME)}")
+    return BY_NAME[name]()

@@ -1,0 +1,331 @@
+"""Outcome checkers: how right a whole answer is.
+
+A checker is a function `(response, answer) -> float`: 1.0 for right, 0.0 for wrong. A checker of
+your own, named as `module:function`, may also return a bool, another finite number, or `None` for
+"could not be scored", which is not the same as 0.
+"""
+
+from __future__ import annotations
+
+import atexit
+import difflib
+import functools
+import importlib
+import importlib.util
+import json
+import math
+import numbers
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+
+from apportion.errors import InputError
+
+Checker = Callable[[str, str], float | None]
+
+LIMIT_S = 5.0
+"""Seconds that one comparison of expressions may take before it counts as wrong."""
+MAX_CHARS = 1000
+"""Longest expression that is compared; of an answer without a marker, the tail that is read."""
+
+_TAGGED = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
+_HASHED = re.compile(r"^.*####[ \t]*(\S[^\n]*)$", re.MULTILINE)
+_BOX = re.compile(r"\\f?boxed\s*\{")
+_WITH_UNIT = re.compile(r"(-?[\d.,]*\d)(?: [A-Za-z]{3,})+")
+
+
+def exact(response: str, answer: str) -> float:
+    """Say whether the response is the answer, blanks at both ends aside.
+
+    >>> exact(" yes\\n", "yes")
+    1.0
+    """
+    return float(response.strip() == answer.strip())
+
+
+def matches(pattern: str) -> Checker:
+    """Return a checker that finds the response's answer with a regular expression.
+
+    What the last match holds (its first group if there is one) must equal the answer, blanks at
+    both ends aside; no match is wrong.
+
+    Raises: InputError if the pattern is no regular expression.
+
+    >>> matches(r"Answer: (.*)")("Let me see.\\nAnswer: 4", "4")
+    1.0
+    """
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise InputError(f"{pattern!r} is not a regular expression: {error}.") from error
+    group = min(compiled.groups, 1)
+
+    def check(response: str, answer: str) -> float:
+        found = [match.group(group) or "" for match in compiled.finditer(response)]
+        return exact(found[-1], answer) if found else 0.0
+
+    return check
+
+
+def last_tagged(text: str) -> str | None:
+    """Return what the last closed `<answer>...</answer>` holds, or None."""
+    found = _TAGGED.findall(text)
+    return found[-1].strip() if found else None
+
+
+def last_boxed(text: str) -> str | None:
+    r"""Return what the last closed `\boxed{...}` (or `\fbox{...}`) holds, or None.
+
+    >>> last_boxed(r"so \boxed{\frac{1}{2}}.")
+    '\\frac{1}{2}'
+    """
+    for match in reversed(list(_BOX.finditer(text))):
+        end = _closing_brace(text, match.end())
+        if end is not None:
+            return text[match.end() : end].strip()
+    return None
+
+
+def last_hashed(text: str) -> str | None:
+    """Return what follows the last `####` of the text on its line (as GSM8K writes), or None.
+
+    >>> last_hashed("9 * 2 = 18\\n#### 18")
+    '18'
+    """
+    found = _HASHED.findall(text)
+    return found[-1].strip() if found else None
+
+
+def math_equal(response: str, answer: str) -> float:
+    r"""Say whether the response ends in the same number or expression as the answer.
+
+    Final answer of either: inside the last `<answer>` tags if there are any, then the last
+    `\boxed{...}`, else what follows the last `####`, else the last number or `$...$` expression of
+    the last 1000 characters. math-verify compares them, so 1/2 = 0.5 and 1,080 = 1080; one that
+    takes over 5 seconds is wrong. It runs in a child process, so any thread may call this, and no
+    text can hang or end the caller. For answers in words use `exact`: math-verify reads a word as
+    a product of letters.
+
+    Raises: InputError if math-verify is not installed.
+
+    >>> math_equal(r"so half of them: \boxed{\frac{1}{2}}", "0.5")
+    1.0
+    """
+    _require_math_verify()
+    if not answer.strip():
+        return 0.0
+    if exact(response, answer) == 1.0:
+        return 1.0
+    right, said = _as_math(answer, bare=True), _as_math(response, bare=False)
+    if max(len(right), len(said)) > MAX_CHARS + 10:
+        return 0.0
+    return float(_judge.agree(right, said))
+
+
+CHECKERS: dict[str, Checker] = {"math_equal": math_equal, "exact": exact}
+"""Checkers by the name that the command line and settings files use."""
+
+
+def checker(name: str) -> Checker:
+    """Return the checker of that name, or your own function, named as `module:function`.
+
+    Raises: InputError for an unknown name (with the nearest known one), for a module or function
+    that is not there, and, when the checker is called, for a result that is no score.
+
+    >>> checker("exact") is exact
+    True
+    """
+    if name in CHECKERS:
+        return CHECKERS[name]
+    module_name, colon, function_name = name.partition(":")
+    if not colon:
+        known = ", ".join(CHECKERS)
+        raise InputError(
+            f"There is no checker named {name!r}.{did_you_mean(name, CHECKERS)} "
+            f"Use one of {known}, or a function of your own as module:function."
+        )
+    return _checked(name, _load(module_name, function_name))
+
+
+def did_you_mean(word: str, known: object) -> str:
+    """Return " Did you mean 'x'?" for the nearest of the known words, or an empty string."""
+    words = [str(other) for other in known] if isinstance(known, (dict, list, tuple)) else []
+    nearest = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
+    return f" Did you mean {nearest[0]!r}?" if nearest else ""
+
+
+def _load(module_name: str, function_name: str) -> Callable[[str, str], object]:
+    asked = f"{module_name}:{function_name}"
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise InputError(
+            f"Checker {asked!r}: module {module_name!r} could not be imported "
+            f"({type(error).__name__}: {error}). Its folder must be on PYTHONPATH."
+        ) from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        what = "has no" if function is None else "holds a value that cannot be called as"
+        hint = did_you_mean(function_name, dir(module))
+        raise InputError(f"Checker {asked!r}: {module_name} {what} {function_name!r}.{hint}")
+    checked: Callable[[str, str], object] = function
+    return checked
+
+
+def _checked(name: str, function: Callable[[str, str], object]) -> Checker:
+    @functools.wraps(function)
+    def check(response: str, answer: str) -> float | None:
+        try:
+            score = function(response, answer)
+        except Exception as error:
+            raise InputError(
+                f"Checker {name!r} raised {type(error).__name__}: {error} "
+                f"for the response {response[:80]!r} and the answer {answer[:80]!r}."
+            ) from error
+        if score is None:
+            return None
+        if isinstance(score, numbers.Real) and math.isfinite(score):
+            return float(score)
+        raise InputError(
+            f"Checker {name!r} returned {score!r} ({type(score).__name__}) for the response "
+            f"{response[:80]!r}. It must return a finite number, True or False, or None for an "
+            "answer that could not be scored."
+        )
+
+    return check
+
+
+def _closing_brace(text: str, start: int) -> int | None:
+    depth = 1
+    for brace in re.finditer(r"\\.|[{}]", text[start:], re.DOTALL):
+        depth += {"{": 1, "}": -1}.get(brace.group(), 0)
+        if depth == 0:
+            return start + brace.start()
+    return None
+
+
+def _as_math(text: str, *, bare: bool) -> str:
+    """Return the text's final answer as math-verify reads it best; `bare`: no prose around it."""
+    tagged = last_tagged(text)
+    inner = text if tagged is None else tagged
+    final = last_boxed(inner)
+    if final is None:
+        final = last_hashed(inner)
+    if final is None and (bare or tagged is not None) and len(inner) <= 100:
+        final = inner
+    if final is None:
+        return inner[-MAX_CHARS:]
+    final = final.strip(" \t\n*").rstrip(".,;")
+    with_unit = _WITH_UNIT.fullmatch(final)
+    return f"\\boxed{{{with_unit.group(1) if with_unit else final}}}"
+
+
+@functools.cache
+def _require_math_verify() -> None:
+    if importlib.util.find_spec("math_verify") is None:
+        raise InputError(
+            "math_equal needs the package math-verify, which is not installed. "
+            'Install it with: pip install "apportion[train]"'
+        )
+
+
+_CHILD = """\
+import faulthandler, json, logging, signal, sys
+faulthandler.dump_traceback_later(60, exit=True)
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+logging.disable()
+replies, sys.stdout = sys.stdout, sys.stderr
+try:
+    import resource
+    resource.setrlimit(resource.RLIMIT_AS, (2**32, resource.getrlimit(resource.RLIMIT_AS)[1]))
+except (ImportError, OSError, ValueError):
+    pass
+from math_verify import parse, verify
+faulthandler.cancel_dump_traceback_later()
+print("ready", file=replies, flush=True)
+for line in sys.stdin:
+    limit, answer, response = json.loads(line)
+    faulthandler.dump_traceback_later(limit, exit=True)
+    try:
+        expected = parse(answer, parsing_timeout=None)
+        right = verify(expected, parse(response, parsing_timeout=None), timeout_seconds=None)
+    except Exception:
+        right = False
+    faulthandler.cancel_dump_traceback_later()
+    print(int(right), file=replies, flush=True)
+"""
+
+
+class _Judge:
+    """math-verify in a child process, which ends itself if a comparison takes too long.
+
+    In this process it could only be bounded by signals, which work on the main thread alone.
+    """
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of the child without ending it: after a fork it belongs to the parent."""
+        self._inherited = getattr(self, "_child", None)
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[str] | None = None
+
+    def agree(self, answer: str, response: str) -> bool:
+        """Say whether the two texts hold equal expressions; False if that takes too long."""
+        with self._lock:
+            try:
+                child = self._running()
+                verdict = _ask(child, json.dumps([LIMIT_S, answer, response]))
+            except BaseException:
+                self.close()
+                raise
+            if not verdict:
+                self.close()
+            return verdict == "1\n"
+
+    def close(self) -> None:
+        """End the child, if there is one."""
+        if self._child is not None:
+            child, self._child = self._child, None
+            child.kill()
+            child.communicate()
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._child is not None and self._child.poll() is not None:
+            self.close()
+        if self._child is None:
+            self._child = subprocess.Popen(
+                [sys.executable, "-P", "-c", _CHILD],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+            if _ask(self._child, None) != "ready\n":
+                raise InputError(
+                    "math-verify is installed but does not start. "
+                    f'To see why, run: {sys.executable} -c "import math_verify"'
+                )
+        return self._child
+
+
+def _ask(child: subprocess.Popen[str], line: str | None) -> str:
+    """Send one line, if there is one, and return the child's next line; "" if it has ended."""
+    assert child.stdin is not None and child.stdout is not None
+    try:
+        if line is not None:
+            child.stdin.write(line + "\n")
+            child.stdin.flush()
+        return child.stdout.readline()
+    except BrokenPipeError:
+        return ""
+
+
+_judge = _Judge()
+atexit.register(_judge.close)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_judge.forget)

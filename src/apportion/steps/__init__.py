@@ -1,0 +1,1 @@
+"""Steps: where an answer is cut, and the map between tokens and the step grid."""

@@ -1,0 +1,1 @@
+"""Tasks: problems to ask and judges for the answers."""
