@@ -23,7 +23,8 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Installing into .venv: a minute or so, more on a slow line"
 	@links=$$($(BIN)/pip config list | sed -n "s/.*find-links='\(.*\)'/\1/p" | head -n 1); \
 	if [ -n "$$links" ]; then export UV_FIND_LINKS="$$links"; else export UV_TORCH_BACKEND=auto; fi; \
-	VIRTUAL_ENV=.venv $(BIN)/uv $(INSTALL) || $(BIN)/python -m $(INSTALL)
+	VIRTUAL_ENV=.venv $(BIN)/uv $(INSTALL) \
+	|| { echo "uv could not; plain pip follows"; $(BIN)/python -m $(INSTALL); }
 	@touch $@
 
 train: $(READY) ## Train the embedded model

@@ -21,7 +21,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from apportion.tasks.chain import LETTERS, MARK, Chain, first_error, write_answer
+from apportion.tasks.chain import LETTERS, MARK, SLIPS, Chain, first_error, write_answer
 from apportion.tasks.problem import Problem
 
 FOLDER = Path(__file__).parents[1] / "src" / "apportion" / "embedded"
@@ -67,26 +67,30 @@ def make_model(tokenizer: PreTrainedTokenizerFast, layers: int, width: int) -> L
 
 
 def draw_batch(
-    tokenizer: PreTrainedTokenizerFast, tokens: int, error: float, rng: random.Random
+    tokenizer: PreTrainedTokenizerFast, task: Chain, options: argparse.Namespace, rng: random.Random
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return ids and labels [B, T] of about `tokens` tokens, all of one length and wording.
+    """Return ids and labels [B, T] of a task's prompts and answers, all of one length.
 
     Labels are the ids of the response and its end of text, and `IGNORED` in the prompt.
     """
-    task = Chain(rng.choice(STEPS), rng.choice(WORDINGS))
     length = 2 * task.steps + task.wording + 2 + task.steps * (task.wording + 6) + 2
-    problems = task.sample(tokens // length, rng)
+    problems = task.sample(options.tokens // length, rng)
     prompts = tokenizer([p.prompt for p in problems])["input_ids"]
-    answers = tokenizer([write_answer(p, rng, error) + EOS for p in problems])["input_ids"]
+    answers = tokenizer([write_answer(p, rng, options.error) + EOS for p in problems])["input_ids"]
     ids = torch.tensor([p + a for p, a in zip(prompts, answers, strict=True)])
     labels = ids.clone()
     labels[:, : len(prompts[0])] = IGNORED
     return ids, labels
 
 
-def train(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, options: argparse.Namespace
-) -> None:
+def least_loss(task: Chain, error: float) -> float:
+    """Return the entropy of an answer a token, in nats: what no model can go below."""
+    letters = task.wording * math.log(len(LETTERS))
+    result = -(1 - error) * math.log(1 - error) - error * math.log(error / len(SLIPS))
+    return task.steps * (letters + result) / (task.steps * (task.wording + 6) + 2)
+
+
+def train(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, options: argparse.Namespace) -> None:
     """Fit the model to answers with planted errors; one warm-up, then a cosine to zero."""
     rng = random.Random(options.seed)
     optimizer = torch.optim.AdamW(model.parameters(), options.lr, (0.9, 0.95), weight_decay=0.01)
@@ -94,18 +98,21 @@ def train(
         optimizer,
         lambda step: min(1.0, step / 100) * (1 + math.cos(math.pi * step / options.updates)) / 2,
     )
-    began = time.perf_counter()
+    began, excess = time.perf_counter(), 0.0
     for update in range(options.updates):
-        ids, labels = draw_batch(tokenizer, options.tokens, options.error, rng)
+        task = Chain(rng.choice(STEPS), rng.choice(WORDINGS))
+        ids, labels = draw_batch(tokenizer, task, options, rng)
         loss = model(input_ids=ids, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
+        excess += (loss.item() - least_loss(task, options.error)) / 100
         if update % 100 == 99:
             seconds = time.perf_counter() - began
-            print(f"update {update + 1}: loss {loss.item():.4f}, {seconds:.0f} s", flush=True)
+            print(f"update {update + 1}: {excess:.4f} nats to go, {seconds:.0f} s", flush=True)
+            excess = 0.0
 
 
 @torch.inference_mode()
@@ -122,9 +129,7 @@ def answer(
     return tokenizer.batch_decode(ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
 
 
-def measure(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, count: int
-) -> list[dict[str, float]]:
+def measure(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, count: int) -> list[dict[str, float]]:
     """Return and print pass rates on held-out problems for each number of steps and wording.
 
     `step` is the probability that a sampled line is right, estimated from first errors:

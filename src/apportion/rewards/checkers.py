@@ -20,7 +20,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from apportion.errors import InputError
 
@@ -31,9 +31,8 @@ LIMIT_S = 5.0
 MAX_CHARS = 1000
 """Longest expression that is compared; of an answer without a marker, the tail that is read."""
 
-_TAGGED = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
-_HASHED = re.compile(r"^.*####[ \t]*(\S[^\n]*)$", re.MULTILINE)
-_BOX = re.compile(r"\\f?boxed\s*\{")
+_BRACE = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*\{)|\\.|(?P<open>\{)|(?P<close>\})", re.DOTALL)
+_PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}\s")
 _WITH_UNIT = re.compile(r"(-?[\d.,]*\d)(?: [A-Za-z]{3,})+")
 
 
@@ -72,8 +71,9 @@ def matches(pattern: str) -> Checker:
 
 def last_tagged(text: str) -> str | None:
     """Return what the last closed `<answer>...</answer>` holds, or None."""
-    found = _TAGGED.findall(text)
-    return found[-1].strip() if found else None
+    end = text.rfind("</answer>")
+    start = text.rfind("<answer>", 0, max(end, 0))
+    return text[start + len("<answer>") : end].strip() if start >= 0 else None
 
 
 def last_boxed(text: str) -> str | None:
@@ -82,11 +82,18 @@ def last_boxed(text: str) -> str | None:
     >>> last_boxed(r"so \boxed{\frac{1}{2}}.")
     '\\frac{1}{2}'
     """
-    for match in reversed(list(_BOX.finditer(text))):
-        end = _closing_brace(text, match.end())
-        if end is not None:
-            return text[match.end() : end].strip()
-    return None
+    last, end = -1, -1
+    opened: list[int] = []  # where a box's text starts; -1 for a brace that is no box
+    for brace in _BRACE.finditer(text):
+        if brace["box"]:
+            opened.append(brace.end())
+        elif brace["open"]:
+            opened.append(-1)
+        elif brace["close"] and opened:
+            start = opened.pop()
+            if start > last:
+                last, end = start, brace.start()
+    return text[last:end].strip() if last >= 0 else None
 
 
 def last_hashed(text: str) -> str | None:
@@ -95,8 +102,11 @@ def last_hashed(text: str) -> str | None:
     >>> last_hashed("9 * 2 = 18\\n#### 18")
     '18'
     """
-    found = _HASHED.findall(text)
-    return found[-1].strip() if found else None
+    for line in reversed(text.splitlines()):
+        _, _, after = line.rpartition("####")
+        if "####" in line and after.strip():
+            return after.strip()
+    return None
 
 
 def math_equal(response: str, answer: str) -> float:
@@ -150,10 +160,9 @@ def checker(name: str) -> Checker:
     return _checked(name, _load(module_name, function_name))
 
 
-def did_you_mean(word: str, known: object) -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the nearest of the known words, or an empty string."""
-    words = [str(other) for other in known] if isinstance(known, (dict, list, tuple)) else []
-    nearest = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f" Did you mean {nearest[0]!r}?" if nearest else ""
 
 
@@ -198,15 +207,6 @@ def _checked(name: str, function: Callable[[str, str], object]) -> Checker:
     return check
 
 
-def _closing_brace(text: str, start: int) -> int | None:
-    depth = 1
-    for brace in re.finditer(r"\\.|[{}]", text[start:], re.DOTALL):
-        depth += {"{": 1, "}": -1}.get(brace.group(), 0)
-        if depth == 0:
-            return start + brace.start()
-    return None
-
-
 def _as_math(text: str, *, bare: bool) -> str:
     """Return the text's final answer as math-verify reads it best; `bare`: no prose around it."""
     tagged = last_tagged(text)
@@ -214,7 +214,7 @@ def _as_math(text: str, *, bare: bool) -> str:
     final = last_boxed(inner)
     if final is None:
         final = last_hashed(inner)
-    if final is None and (bare or tagged is not None) and len(inner) <= 100:
+    if final is None and (bare or (tagged is not None and not _PROSE.search(inner))):
         final = inner
     if final is None:
         return inner[-MAX_CHARS:]

@@ -1,0 +1,115 @@
+"""Rows of plain values on disk: JSON lines or Parquet, by the ending of the name. Writing is all or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from apportion.errors import InputError
+
+Row = dict[str, Any]
+
+
+def read_rows(path: str | Path) -> Iterator[tuple[str, Row]]:
+    """Give every row with the words that say where it stands ("rollouts.jsonl, line 7").
+
+    Raises InputError for a file that is not there, is empty, has another ending, or does not parse.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    rows = _parquet_rows(path) if path.suffix == ".parquet" else _jsonl_rows(path)
+    found = False
+    for place, row in rows:
+        found = True
+        yield place, row
+    if not found:
+        raise InputError(f"{path}: the file holds no rows")
+
+
+def write_rows(path: str | Path, rows: Sequence[Row]) -> None:
+    """Write rows so that `path` holds either all of them or what it held before."""
+    path = Path(path)
+    if path.suffix not in (".jsonl", ".parquet"):
+        raise InputError(f"{path}: the name must end in .jsonl or .parquet, which says how to write it")
+    if path.suffix == ".parquet":
+        write_atomically(path, _as_parquet(rows, path))
+    else:
+        lines = [json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows]
+        write_atomically(path, "".join(lines).encode())
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write beside the target, then move into place: nobody ever sees half a file."""
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: the folder {path.parent} does not exist")
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(beside, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _jsonl_rows(path: Path) -> Iterator[tuple[str, Row]]:
+    with open(path, encoding="utf-8", newline="\n") as file:
+        number = 0
+        try:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    place = f"{path}, line {number}"
+                    yield place, _parsed(line, place)
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}, after line {number}: not UTF-8 text ({error.reason})") from error
+
+
+def _parsed(line: str, place: str) -> Row:
+    try:
+        row = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InputError(f"{place}: not JSON ({error})") from error
+    if not isinstance(row, dict):
+        raise InputError(f"{place}: expected an object with fields, got {type(row).__name__}")
+    return row
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[str, Row]]:
+    parquet, arrow_error = _pyarrow()
+    try:
+        table = parquet.read_table(path)
+    except (arrow_error, OSError) as error:
+        raise InputError(f"{path}: not a Parquet file ({str(error).splitlines()[0]})") from error
+    for number, row in enumerate(table.to_pylist(), start=1):
+        yield (
+            f"{path}, row {number}",
+            {name: value for name, value in row.items() if value is not None or name == "outcome"},
+        )
+
+
+def _as_parquet(rows: Sequence[Row], path: Path) -> bytes:
+    parquet, arrow_error = _pyarrow()
+    import io
+
+    import pyarrow
+
+    buffer = io.BytesIO()
+    try:
+        parquet.write_table(pyarrow.Table.from_pylist(list(rows)), buffer)
+    except arrow_error as error:
+        raise InputError(f"{path}: a Parquet column holds one type only: {error}; write .jsonl instead") from error
+    return buffer.getvalue()
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise InputError("Parquet files need pyarrow: pip install 'apportion[parquet]'") from error
+    return pyarrow.parquet, pyarrow.ArrowException

@@ -1,0 +1,127 @@
+"""A Hugging Face causal language model as a policy: embedded, from a folder, or from a GGUF file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from apportion.errors import InputError
+from apportion.policy.sampling import Sample, Sampling, sample
+from apportion.policy.text import Speller
+from apportion.rollouts import Rollouts
+
+EMBEDDED = "embedded"
+
+
+class CausalPolicy:
+    """A causal language model with its tokenizer.
+
+    generated: tokens sampled so far, whatever for.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.ends = _end_ids(model, tokenizer)
+        self.generated = 0
+        self._speller = Speller(tokenizer)
+
+    @classmethod
+    def load(cls, source: str | Path) -> CausalPolicy:
+        """Load `embedded`, a folder in Hugging Face format, or a GGUF file.
+
+        Raises InputError when there is nothing there or it is no causal language model.
+        """
+        path = Path(str(files("apportion") / EMBEDDED)) if str(source) == EMBEDDED else Path(source)
+        if not path.exists():
+            raise InputError(
+                f"model {source}: there is no such folder or file; give a Hugging Face folder, a GGUF file or `embedded`"
+            )
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        try:
+            from transformers import AutoModelForCausalLM, AutoTokenizer
+        except ImportError as error:
+            raise InputError("a model needs transformers: pip install 'apportion[train]'") from error
+        folder, options = (path, {}) if path.is_dir() else (path.parent, {"gguf_file": path.name})
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+            model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options)
+        except (OSError, ValueError, KeyError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise InputError(f"model {source}: could not be loaded as a causal language model: {reason}") from error
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        return cls(model.to(device).eval(), tokenizer)
+
+    @property
+    def context(self) -> int:
+        """Longest text in tokens, prompt and answer together."""
+        return int(getattr(self.model.config, "max_position_embeddings", 1 << 30))
+
+    @property
+    def parameters(self) -> int:
+        return sum(weights.numel() for weights in self.model.parameters())
+
+    def encode(self, prompt: str) -> list[int]:
+        """The token ids of a prompt, through the tokenizer's chat template where it has one."""
+        ids = self._encode(prompt)
+        if not ids:
+            raise InputError(f"the prompt {prompt!r} has no tokens; a policy needs at least one to start from")
+        return ids
+
+    def _encode(self, prompt: str) -> list[int]:
+        if getattr(self.tokenizer, "chat_template", None):
+            text = self.tokenizer.apply_chat_template(
+                [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
+            )
+            return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return list(self.tokenizer(prompt)["input_ids"])
+
+    def spell(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
+        """Text and character offsets of token ids."""
+        return self._speller.spell(ids)
+
+    def sample(self, prompts: Sequence[Sequence[int]], sampling: Sampling, generator: torch.Generator) -> list[Sample]:
+        """Continue every prompt once."""
+        longest = max(len(prompt) for prompt in prompts)
+        if longest + sampling.max_new_tokens > self.context:
+            raise InputError(
+                f"a prompt of {longest} tokens and {sampling.max_new_tokens} new ones do not fit the model's context "
+                f"of {self.context}; shorten the prompt or lower max_new_tokens"
+            )
+        samples = sample(self.model, prompts, sampling, self.ends, generator)
+        self.generated += sum(len(one.tokens) for one in samples)
+        return samples
+
+    def logprobs(self, rollouts: Rollouts, *, temperature: float) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+        """Log-probability of every sampled token and entropy of the distribution it was drawn from, float32, in nats.
+
+        Both at the sampling temperature; 0 where a token was not sampled. Each row must hold one rollout.
+        """
+        logits = self.model(
+            input_ids=rollouts.tokens, attention_mask=rollouts.valid_mask.long(), use_cache=False
+        ).logits
+        sampled = rollouts.action_mask[:, 1:]
+        all_logprobs = (logits[:, :-1][sampled].float() / temperature).log_softmax(dim=-1)
+        chosen = all_logprobs.gather(1, rollouts.tokens[:, 1:][sampled].unsqueeze(1)).squeeze(1)
+        entropy = torch.special.entr(all_logprobs.exp()).sum(-1)
+        return _on_grid(chosen, rollouts), _on_grid(entropy, rollouts)
+
+
+def _on_grid(entries: Tensor, rollouts: Rollouts) -> Tensor:
+    grid = torch.zeros(rollouts.tokens.shape, dtype=entries.dtype, device=entries.device)
+    return grid.masked_scatter(rollouts.action_mask, entries)
+
+
+def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    named = [tokenizer.eos_token_id, getattr(model.generation_config, "eos_token_id", None)]
+    ids = {int(i) for entry in named for i in (entry if isinstance(entry, Iterable) else [entry]) if i is not None}
+    if not ids:
+        raise InputError("the tokenizer has no end-of-text token (eos_token), so no answer could ever end; set one")
+    return frozenset(ids)

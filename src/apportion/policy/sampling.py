@@ -1,0 +1,133 @@
+"""Sampling many answers at once, with the log-probability of every sampled token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn: from softmax(logits / temperature), cut to its `top_p` most probable mass.
+
+    max_rows: answers sampled side by side; more are done one lot after another.
+    """
+
+    max_new_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_rows: int = 512
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sampled continuation.
+
+    logprobs: of the sampled tokens, in nats, at the sampling temperature over the whole vocabulary (before the cut to
+    `top_p`), in float32: what a trainer's forward pass gives for the same tokens.
+    ended: the last token is an end-of-text token, as against cut off at `max_new_tokens`.
+    """
+
+    tokens: list[int]
+    logprobs: list[float]
+    ended: bool
+
+
+def sample(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    sampling: Sampling,
+    ends: frozenset[int],
+    generator: torch.Generator,
+) -> list[Sample]:
+    """Continue every prompt once. `ends` are the token ids that end an answer; they are kept in it."""
+    samples: list[Sample] = []
+    for first in range(0, len(prompts), sampling.max_rows):
+        lot = prompts[first : first + sampling.max_rows]
+        samples += _sample_lot(model, lot, sampling, ends, generator)
+    return samples
+
+
+@torch.no_grad()
+def _sample_lot(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    sampling: Sampling,
+    ends: frozenset[int],
+    generator: torch.Generator,
+) -> list[Sample]:
+    device = model.device
+    ids, attention = _left_padded(prompts, device)
+    positions = (attention.cumsum(1) - 1).clamp(min=0)
+    end_ids = torch.tensor(sorted(ends), device=device)
+    rows = torch.arange(len(prompts), device=device)  # the prompt that each running row continues
+    shape = (len(prompts), sampling.max_new_tokens)
+    tokens = torch.zeros(shape, dtype=torch.int64, device=device)
+    logprobs = torch.zeros(shape, dtype=torch.float32, device=device)
+    lengths = torch.zeros(len(prompts), dtype=torch.int64, device=device)
+    ended = torch.zeros(len(prompts), dtype=torch.bool, device=device)
+    running = torch.ones_like(rows, dtype=torch.bool)  # of the rows still in the cache, those not yet ended
+    cache = None
+
+    for t in range(sampling.max_new_tokens):
+        out = model(
+            input_ids=ids,
+            attention_mask=attention,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        cache = out.past_key_values
+        drawn, drawn_logprobs = draw(out.logits[:, -1], sampling, generator)
+        tokens[rows[running], t] = drawn[running]
+        logprobs[rows[running], t] = drawn_logprobs[running]
+        lengths[rows[running]] = t + 1
+        stops = running & torch.isin(drawn, end_ids)
+        ended[rows[stops]] = True
+        running = running & ~stops
+        if not bool(running.any()):
+            break
+        if int(running.sum()) <= 0.75 * len(running):  # drop ended rows once they are many
+            kept = running.nonzero().squeeze(1)
+            cache.batch_select_indices(kept)
+            rows, drawn, attention, positions = rows[kept], drawn[kept], attention[kept], positions[kept]
+            running = torch.ones_like(kept, dtype=torch.bool)
+        ids = drawn.unsqueeze(1)
+        attention = torch.cat([attention, torch.ones_like(ids)], dim=1)
+        positions = positions[:, -1:] + 1
+
+    columns = zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), ended.tolist(), strict=True)
+    return [Sample(ids[:n], probs[:n], end) for ids, probs, n, end in columns]
+
+
+def draw(
+    logits: Float[Tensor, "B V"], sampling: Sampling, generator: torch.Generator
+) -> tuple[Int[Tensor, " B"], Float[Tensor, " B"]]:
+    """Draw a token a row; its log-probability is that before the cut to `top_p`."""
+    logprobs = (logits.float() / sampling.temperature).log_softmax(dim=-1)
+    probs = logprobs.exp()
+    if sampling.top_p < 1:
+        probs = _nucleus(probs, sampling.top_p)
+    drawn = torch.multinomial(probs, 1, generator=generator)
+    return drawn.squeeze(1), logprobs.gather(1, drawn).squeeze(1)
+
+
+def _nucleus(probs: Tensor, top_p: float) -> Tensor:
+    """Keep the fewest most probable tokens whose mass reaches `top_p`."""
+    ordered, places = probs.sort(dim=-1, descending=True)
+    mass_before = ordered.cumsum(-1) - ordered
+    ordered = torch.where(mass_before < top_p, ordered, 0)
+    return torch.zeros_like(probs).scatter(-1, places, ordered)
+
+
+def _left_padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    width = max(len(prompt) for prompt in prompts)
+    ids = [[0] * (width - len(prompt)) + list(prompt) for prompt in prompts]
+    seen = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+    return torch.tensor(ids, device=device), torch.tensor(seen, device=device)

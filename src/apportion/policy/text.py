@@ -1,0 +1,52 @@
+"""From token ids to text and back to tokens: character offsets, without tokenizing anything again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+REPLACEMENT = "\ufffd"
+
+
+class Speller:
+    """Spell token ids as text with the (start, end) characters of every token.
+
+    Special tokens spell nothing. A character whose bytes are spread over several tokens belongs to the last of them;
+    the others are empty there.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._pieces: dict[int, str] = {}
+
+    def spell(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
+        text = self._decode(ids)
+        pieces = [self._piece(token) for token in ids]
+        if "".join(pieces) != text:  # tokens that do not stand alone: bytes of one character, a leading space
+            pieces = self._pieces_in_context(ids)
+        offsets, end = [], 0
+        for piece in pieces:
+            offsets.append((end, end + len(piece)))
+            end += len(piece)
+        return "".join(pieces), offsets
+
+    def _piece(self, token: int) -> str:
+        if token not in self._pieces:
+            self._pieces[token] = self._decode([token])
+        return self._pieces[token]
+
+    def _pieces_in_context(self, ids: Sequence[int]) -> list[str]:
+        """Each token as what it adds to the text of the few tokens before it."""
+        pieces: list[str] = []
+        start = pending = 0  # the window begins at `start`; tokens from `pending` on are not spelled yet
+        for now in range(len(ids)):
+            before = self._decode(ids[start:pending])
+            grown = self._decode(ids[start : now + 1])
+            unfinished = grown.endswith(REPLACEMENT) and now + 1 < len(ids)
+            pieces.append("" if unfinished else grown[len(before) :])
+            if not unfinished:
+                start, pending = pending, now + 1
+        return pieces
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
