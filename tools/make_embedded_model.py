@@ -21,7 +21,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from apportion.tasks.chain import LETTERS, MARK, SLIPS, Chain, first_error, write_answer
+from apportion.tasks.chain import LETTERS, MARK, NAMES, SLIPS, Chain, first_error, write_answer
 from apportion.tasks.problem import Problem
 
 FOLDER = Path(__file__).parents[1] / "src" / "apportion" / "embedded"
@@ -34,7 +34,7 @@ IGNORED = -100
 def make_tokenizer() -> PreTrainedTokenizerFast:
     """Return a tokenizer with one token a number, operator, letter or mark, and no spaces."""
     numbers = [str(number) for number in range(100)]
-    words = [PAD, EOS, UNK, "\n", *"+-=?", MARK, *LETTERS, *numbers]
+    words = [PAD, EOS, UNK, "\n", *"+-=?", MARK, *LETTERS, *NAMES, *numbers]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, UNK))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[1-9]\d|[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
@@ -73,7 +73,7 @@ def draw_batch(
 
     Labels are the ids of the response and its end of text, and `IGNORED` in the prompt.
     """
-    length = 2 * task.steps + task.wording + 2 + task.steps * (task.wording + 6) + 2
+    length = 3 * task.steps + task.wording + 2 + task.steps * (task.wording + 7) + 2
     problems = task.sample(options.tokens // length, rng)
     prompts = tokenizer([p.prompt for p in problems])["input_ids"]
     answers = tokenizer([write_answer(p, rng, options.error) + EOS for p in problems])["input_ids"]
@@ -87,7 +87,7 @@ def least_loss(task: Chain, error: float) -> float:
     """Return the entropy of an answer a token, in nats: what no model can go below."""
     letters = task.wording * math.log(len(LETTERS))
     result = -(1 - error) * math.log(1 - error) - error * math.log(error / len(SLIPS))
-    return task.steps * (letters + result) / (task.steps * (task.wording + 6) + 2)
+    return task.steps * (letters + result) / (task.steps * (task.wording + 7) + 2)
 
 
 def train(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, options: argparse.Namespace) -> None:
@@ -100,7 +100,7 @@ def train(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, options: 
     )
     began, excess = time.perf_counter(), 0.0
     for update in range(options.updates):
-        task = Chain(rng.choice(STEPS), rng.choice(WORDINGS))
+        task = Chain(rng.randint(2, min(10, 2 + update // 80)), rng.choice(WORDINGS))
         ids, labels = draw_batch(tokenizer, task, options, rng)
         loss = model(input_ids=ids, labels=labels).loss
         loss.backward()
@@ -124,9 +124,14 @@ def answer(
 ) -> list[str]:
     """Answer every problem once, sampled at temperature 1 or greedily."""
     batch = tokenizer([p.prompt for p in problems], return_tensors="pt")
-    inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
-    ids = model.generate(**inputs, do_sample=sample, top_k=0, max_new_tokens=128)
-    return tokenizer.batch_decode(ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+    ids = model.generate(
+        input_ids=batch["input_ids"],
+        attention_mask=batch["attention_mask"],
+        do_sample=sample,
+        top_k=0 if sample else None,
+        max_new_tokens=128,
+    )
+    return tokenizer.batch_decode(ids[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
 
 
 def measure(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, count: int) -> list[dict[str, float]]:

@@ -13,9 +13,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from apportion import laws
+from apportion import files, laws
 from apportion.credit import Credit
 from apportion.errors import InputError, LawError
+from apportion.files import Row
 from apportion.laws import Residual
 from apportion.normalise import Normalise
 from apportion.rewards.mixing import AS_GIVEN, Parts, Reward
@@ -66,6 +67,30 @@ class Ledger:
     def check(self) -> tuple[Residual, ...]:
         """Work out every law that the recipe declares, on this batch."""
         return tuple(law(self) for law in self.recipe.laws)
+
+    def rows(self) -> list[Row]:
+        """One row a rollout, as in a rollout file, with its part of the ledger under `ledger`."""
+        tokens = torch.bincount(self.rollouts.rollout_of[self.rollouts.valid_mask], minlength=len(self.rollouts))
+        valid = self.rollouts.valid_mask
+        advantages = torch.split(self.advantage[valid], tokens.tolist())
+        step_of = torch.split(self.steps.step_of[valid], tokens.tolist())
+        return [
+            files.row_of(rollout) | {"ledger": self._columns(n, step_of[n], advantages[n])}
+            for n, rollout in enumerate(self.rollouts.rows())
+        ]
+
+    def _columns(self, n: int, step_of: Tensor, advantages: Tensor) -> Row:
+        """Rollout n's columns: None, which is not 0, where it was not scored."""
+        count, scored = int(self.steps.counts[n]), bool(self.rollouts.votes[n])
+        columns = {"value": self.value, "credit": self.credit, "normalised": self.normalised}
+        return {
+            "recipe": self.recipe.name,
+            "step_of": step_of.tolist(),
+            "parts": {name: grid[n, :count].tolist() for name, grid in self.parts.items()},
+            "reward": self.reward[n, :count].tolist(),
+            **{name: grid[n, :count].tolist() if scored else None for name, grid in columns.items()},
+            "advantage": advantages.tolist() if scored else None,
+        }
 
     def require_laws(self) -> Ledger:
         """Return self, or raise LawError naming the laws that do not hold."""

@@ -63,7 +63,8 @@ def leave_one_out(
     used = torch.where(mask, credit, 0)
     totals, counts = _group_sum(used, groups), _group_sum(mask.to(credit.dtype), groups)
     others = (totals[groups].unsqueeze(1) - used) / (counts[groups].unsqueeze(1) - 1).clamp(min=1)
-    compared = mask & (counts[groups].unsqueeze(1) > 1)
+    # equal credit less the mean of the others is 0, not a rounding of it; alone, all credit is equal
+    compared = mask & ~_all_equal(credit, mask, groups)[groups].unsqueeze(1)
     return torch.where(compared, credit - others, 0)
 
 

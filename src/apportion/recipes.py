@@ -14,12 +14,11 @@ policy in their place, which is what VinePPO does.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import replace
 
 from apportion import credit, ledger, normalise
-from apportion.errors import InputError
+from apportion.errors import InputError, did_you_mean
 from apportion.ledger import Recipe
 from apportion.steps import splitters, spread
 from apportion.values import baselines
@@ -73,7 +72,5 @@ BY_NAME: dict[str, Callable[[], Recipe]] = {
 def by_name(name: str) -> Recipe:
     """Make the recipe of that name; an unknown one raises InputError with the nearest."""
     if name not in BY_NAME:
-        near = difflib.get_close_matches(name, BY_NAME, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise InputError(f"there is no recipe {name!r}{hint} Known: {', '.join(BY_NAME)}")
+        raise InputError(f"there is no recipe {name!r}{did_you_mean(name, BY_NAME)}")
     return BY_NAME[name]()

@@ -12,8 +12,8 @@ from apportion.errors import InputError
 from apportion.tasks.chain import Chain, first_error, judge_steps, write_answer
 from apportion.tasks.problem import Problem
 
-PROBLEM = Problem("47+5-3~~?", "49")
-RIGHT = "bd47+5=52\nfa52-3=49\n49"
+PROBLEM = Problem("47A+5B-3~~?", "49")
+RIGHT = "Abd47+5=52\nBfa52-3=49\n49"
 
 
 @pytest.mark.parametrize(
@@ -21,10 +21,10 @@ RIGHT = "bd47+5=52\nfa52-3=49\n49"
     [
         pytest.param(RIGHT, 1.0, id="right"),
         pytest.param("49", 1.0, id="right without steps"),
-        pytest.param("bd47+5=53\nfa53-4=49\n49", 1.0, id="right by luck"),
-        pytest.param("bd47+5=52\nfa52-3=48\n48", 0.0, id="wrong"),
-        pytest.param("bd47+5=52\nfa52-3=49", 0.0, id="no answer line"),
-        pytest.param("bd47+5=52\nfa52-3=49\na49", 0.0, id="letters in the answer line"),
+        pytest.param("Abd47+5=53\nBfa53-4=49\n49", 1.0, id="right by luck"),
+        pytest.param("Abd47+5=52\nBfa52-3=48\n48", 0.0, id="wrong"),
+        pytest.param("Abd47+5=52\nBfa52-3=49", 0.0, id="no answer line"),
+        pytest.param("Abd47+5=52\nBfa52-3=49\na49", 0.0, id="letters in the answer line"),
         pytest.param("49\n48", 0.0, id="right line not last"),
         pytest.param("", 0.0, id="empty"),
         pytest.param("\n~=+", 0.0, id="marks"),
@@ -39,22 +39,21 @@ def test_the_judge_compares_the_last_line_with_the_answer(response: str, score: 
     [
         pytest.param(RIGHT, [True, True, True], None, id="all right"),
         pytest.param(RIGHT + "\n", [True, True, True], None, id="newline at the end"),
-        pytest.param("47+5=52\n52-3=49\n49", [True, True, True], None, id="no letters"),
-        pytest.param("47+5=54\n54-3=51\n51", [False, True, True], 0, id="honest after a slip"),
-        pytest.param("47+5=52\n51-3=48\n48", [True, False, True], 1, id="copied wrongly"),
-        pytest.param("47+5=52\n52-4=48\n48", [True, False, True], 1, id="wrong operand"),
-        pytest.param("47-5=42\n42-3=39\n39", [False, True, True], 0, id="wrong sign"),
-        pytest.param("47+5=52\n52-3=49\n48", [True, True, False], 2, id="answer miscopied"),
-        pytest.param("47+5=52\n52-3=49", [True, True], 2, id="answer missing"),
-        pytest.param("47+5=52\n52", [True, False], 1, id="step missing"),
+        pytest.param("A47+5=52\nB52-3=49\n49", [True, True, True], None, id="no letters"),
+        pytest.param("A47+5=54\nB54-3=51\n51", [False, True, True], 0, id="honest after a slip"),
+        pytest.param("A47+5=52\nB51-3=48\n48", [True, False, True], 1, id="copied wrongly"),
+        pytest.param("A47+5=52\nB52-4=48\n48", [True, False, True], 1, id="wrong operand"),
+        pytest.param("A47-5=42\nB42-3=39\n39", [False, True, True], 0, id="wrong sign"),
+        pytest.param("A47+5=52\nB52-3=49\n48", [True, True, False], 2, id="answer miscopied"),
+        pytest.param("A47+5=52\nB52-3=49", [True, True], 2, id="answer missing"),
+        pytest.param("A47+5=52\n52", [True, False], 1, id="step missing"),
         pytest.param(RIGHT + "\n49", [True, True, True, False], 3, id="a line too many"),
-        pytest.param("47+\n52-3=49\n49", [False, False, True], 0, id="unreadable line"),
+        pytest.param("B47+5=52\nB52-3=49\n49", [False, True, True], 0, id="wrong name"),
+        pytest.param("A47+\nB52-3=49\n49", [False, False, True], 0, id="unreadable line"),
         pytest.param("", [], 0, id="empty"),
     ],
 )
-def test_every_line_is_judged_given_the_line_before_it(
-    response: str, verdicts: list[bool], first: int | None
-) -> None:
+def test_every_line_is_judged_given_the_line_before_it(response: str, verdicts: list[bool], first: int | None) -> None:
     assert judge_steps(PROBLEM, response) == verdicts
     assert first_error(PROBLEM, response) == first
 
@@ -67,7 +66,7 @@ def test_an_answer_without_planted_errors_is_right(steps: int, wording: int) -> 
         response = write_answer(problem, rng)
         assert task.score(problem, response) == 1.0
         assert judge_steps(problem, response) == [True] * (steps + 1)
-        assert all(line[:wording].isalpha() for line in response.split("\n")[:-1] if wording)
+        assert all(line[1 : 1 + wording].isalpha() for line in response.split("\n")[:-1] if wording)
 
 
 def test_planted_errors_come_as_often_as_asked_and_what_follows_stays_honest() -> None:
@@ -107,16 +106,14 @@ def test_more_held_out_problems_than_there_are_is_refused() -> None:
         Chain(2).held_out(10_000)
 
 
-@pytest.mark.parametrize(("steps", "wording"), [(1, 0), (3, -1)])
-def test_a_chain_without_steps_or_with_negative_wording_is_refused(
-    steps: int, wording: int
-) -> None:
+@pytest.mark.parametrize(("steps", "wording"), [(1, 0), (13, 0), (3, -1)])
+def test_a_chain_too_short_or_too_long_or_with_negative_wording_is_refused(steps: int, wording: int) -> None:
     with pytest.raises(InputError, match="at least"):
         Chain(steps, wording)
 
 
 def test_a_prompt_that_is_no_chain_is_refused() -> None:
-    with pytest.raises(InputError, match="47\\+5-3~~"):
+    with pytest.raises(InputError, match="47A"):
         first_error(Problem("What is 2+2?", "4"), "4")
 
 
@@ -139,7 +136,7 @@ def test_the_tokenizer_gives_back_malformed_text_too(tokenizer: Any, text: str) 
 
 
 def test_a_number_is_one_token(tokenizer: Any) -> None:
-    assert tokenizer.tokenize("47+5-3~?") == ["47", "+", "5", "-", "3", "~", "?"]
+    assert tokenizer.tokenize("47A+5B-3~?") == ["47", "A", "+", "5", "B", "-", "3", "~", "?"]
 
 
 def test_the_shipped_model_knows_the_answers(tokenizer: Any) -> None:
@@ -156,8 +153,6 @@ def test_the_shipped_model_knows_the_answers(tokenizer: Any) -> None:
             do_sample=False,
             max_new_tokens=48,
         )
-    responses = tokenizer.batch_decode(
-        ids[:, batch["input_ids"].shape[1] :], skip_special_tokens=True
-    )
+    responses = tokenizer.batch_decode(ids[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
     scores = [task.score(p, r) for p, r in zip(problems, responses, strict=True)]
     assert sum(scores) / len(scores) > 0.9

@@ -21,7 +21,7 @@ def read_rows(path: str | Path) -> Iterator[tuple[str, Row]]:
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
-    rows = _parquet_rows(path) if path.suffix == ".parquet" else _jsonl_rows(path)
+    rows = _parquet_rows(path) if _is_parquet(path) else _jsonl_rows(path)
     found = False
     for place, row in rows:
         found = True
@@ -33,13 +33,8 @@ def read_rows(path: str | Path) -> Iterator[tuple[str, Row]]:
 def write_rows(path: str | Path, rows: Sequence[Row]) -> None:
     """Write rows so that `path` holds either all of them or what it held before."""
     path = Path(path)
-    if path.suffix not in (".jsonl", ".parquet"):
-        raise InputError(f"{path}: the name must end in .jsonl or .parquet, which says how to write it")
-    if path.suffix == ".parquet":
-        write_atomically(path, _as_parquet(rows, path))
-    else:
-        lines = [json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows]
-        write_atomically(path, "".join(lines).encode())
+    content = _as_parquet(rows, path) if _is_parquet(path) else _as_jsonl(rows, path)
+    write_atomically(path, content)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -57,8 +52,14 @@ def write_atomically(path: Path, content: bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
+def _is_parquet(path: Path) -> bool:
+    if path.suffix not in (".jsonl", ".parquet"):
+        raise InputError(f"{path}: the name must end in .jsonl or .parquet, which says what the file holds")
+    return path.suffix == ".parquet"
+
+
 def _jsonl_rows(path: Path) -> Iterator[tuple[str, Row]]:
-    with open(path, encoding="utf-8", newline="\n") as file:
+    with open(path, encoding="utf-8-sig", newline="\n") as file:
         number = 0
         try:
             for number, line in enumerate(file, start=1):
@@ -72,7 +73,7 @@ def _jsonl_rows(path: Path) -> Iterator[tuple[str, Row]]:
 def _parsed(line: str, place: str) -> Row:
     try:
         row = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{place}: not JSON ({error})") from error
     if not isinstance(row, dict):
         raise InputError(f"{place}: expected an object with fields, got {type(row).__name__}")
@@ -92,6 +93,20 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, Row]]:
         )
 
 
+def _as_jsonl(rows: Sequence[Row], path: Path) -> bytes:
+    lines = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            line = json.dumps(row, ensure_ascii=False, allow_nan=False)
+        except ValueError as error:
+            raise InputError(f"{path}, line {number}: cannot be written ({error}); JSON has no NaN or inf") from error
+        try:
+            lines.append(line.encode() + b"\n")
+        except UnicodeEncodeError:  # half a surrogate pair: text in JSON may hold one, UTF-8 may not
+            lines.append(json.dumps(row).encode() + b"\n")
+    return b"".join(lines)
+
+
 def _as_parquet(rows: Sequence[Row], path: Path) -> bytes:
     parquet, arrow_error = _pyarrow()
     import io
@@ -99,10 +114,12 @@ def _as_parquet(rows: Sequence[Row], path: Path) -> bytes:
     import pyarrow
 
     buffer = io.BytesIO()
+    # arrow takes its columns from the first row: name them all there
+    names = dict.fromkeys(name for row in rows for name in row)
     try:
-        parquet.write_table(pyarrow.Table.from_pylist(list(rows)), buffer)
-    except arrow_error as error:
-        raise InputError(f"{path}: a Parquet column holds one type only: {error}; write .jsonl instead") from error
+        parquet.write_table(pyarrow.Table.from_pylist([{**dict.fromkeys(names), **row} for row in rows]), buffer)
+    except (arrow_error, UnicodeEncodeError) as error:
+        raise InputError(f"{path}: cannot be written as Parquet ({error}); write .jsonl instead") from error
     return buffer.getvalue()
 
 

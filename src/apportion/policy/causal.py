@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
@@ -9,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from apportion.errors import InputError
 from apportion.policy.sampling import Sample, Sampling, sample
 from apportion.policy.text import Speller
-from apportion.rollouts import Rollouts
 
 EMBEDDED = "embedded"
 
@@ -42,7 +42,7 @@ class CausalPolicy:
         path = Path(str(files("apportion") / EMBEDDED)) if str(source) == EMBEDDED else Path(source)
         if not path.exists():
             raise InputError(
-                f"model {source}: there is no such folder or file; give a Hugging Face folder, a GGUF file or `embedded`"
+                f"model {source}: no such folder or file; give a Hugging Face folder, a GGUF file or `embedded`"
             )
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
         try:
@@ -56,6 +56,8 @@ class CausalPolicy:
         except (OSError, ValueError, KeyError) as error:
             reason = str(error).strip().splitlines()[0]
             raise InputError(f"model {source}: could not be loaded as a causal language model: {reason}") from error
+        if options:
+            _forget_quantization(model)
         device = "cuda" if torch.cuda.is_available() else "cpu"
         return cls(model.to(device).eval(), tokenizer)
 
@@ -99,24 +101,46 @@ class CausalPolicy:
         self.generated += sum(len(one.tokens) for one in samples)
         return samples
 
-    def logprobs(self, rollouts: Rollouts, *, temperature: float) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+    def logprobs(
+        self,
+        tokens: Int[Tensor, "B T"],
+        valid_mask: Bool[Tensor, "B T"],
+        action_mask: Bool[Tensor, "B T"],
+        *,
+        temperature: float,
+    ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
         """Log-probability of every sampled token and entropy of the distribution it was drawn from, float32, in nats.
 
-        Both at the sampling temperature; 0 where a token was not sampled. Each row must hold one rollout.
+        Both at the sampling temperature; 0 where a token was not sampled. Each row holds one rollout, and a row's
+        first token is never a sampled one.
         """
-        logits = self.model(
-            input_ids=rollouts.tokens, attention_mask=rollouts.valid_mask.long(), use_cache=False
-        ).logits
-        sampled = rollouts.action_mask[:, 1:]
+        logits = self.model(input_ids=tokens, attention_mask=valid_mask.long(), use_cache=False).logits
+        sampled = action_mask[:, 1:]
         all_logprobs = (logits[:, :-1][sampled].float() / temperature).log_softmax(dim=-1)
-        chosen = all_logprobs.gather(1, rollouts.tokens[:, 1:][sampled].unsqueeze(1)).squeeze(1)
+        chosen = all_logprobs.gather(1, tokens[:, 1:][sampled].unsqueeze(1)).squeeze(1)
         entropy = torch.special.entr(all_logprobs.exp()).sum(-1)
-        return _on_grid(chosen, rollouts), _on_grid(entropy, rollouts)
+        grid = torch.zeros(tokens.shape, dtype=torch.float32, device=tokens.device)
+        return grid.masked_scatter(action_mask, chosen), grid.masked_scatter(action_mask, entropy)
+
+    def frozen_copy(self) -> CausalPolicy:
+        """The policy as it is now, never trained: a reference."""
+        twin = CausalPolicy(copy.deepcopy(self.model).eval(), self.tokenizer)
+        twin.model.requires_grad_(False)
+        return twin
+
+    def save(self, folder: Path) -> None:
+        """Write model and tokenizer as a Hugging Face folder."""
+        self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
 
 
-def _on_grid(entries: Tensor, rollouts: Rollouts) -> Tensor:
-    grid = torch.zeros(rollouts.tokens.shape, dtype=entries.dtype, device=entries.device)
-    return grid.masked_scatter(rollouts.action_mask, entries)
+def _forget_quantization(model: Any) -> None:
+    """Make a model that was read from GGUF, and is in float32 now, an ordinary one that can be saved."""
+    model.hf_quantizer = None
+    model.is_quantized = False
+    model.quantization_method = None
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
 
 
 def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:

@@ -115,9 +115,9 @@ def math_equal(response: str, answer: str) -> float:
     Final answer of either: inside the last `<answer>` tags if there are any, then the last
     `\boxed{...}`, else what follows the last `####`, else the last number or `$...$` expression of
     the last 1000 characters. math-verify compares them, so 1/2 = 0.5 and 1,080 = 1080; one that
-    takes over 5 seconds is wrong. It runs in a child process, so any thread may call this, and no
-    text can hang or end the caller. For answers in words use `exact`: math-verify reads a word as
-    a product of letters.
+    takes over 5 seconds, or is longer than 1000 characters, is wrong. It runs in a child process,
+    so any thread may call this, and no text can hang or end the caller. For answers in words use
+    `exact`: math-verify reads a word as a product of letters.
 
     Raises: InputError if math-verify is not installed.
 
@@ -130,7 +130,7 @@ def math_equal(response: str, answer: str) -> float:
     if exact(response, answer) == 1.0:
         return 1.0
     right, said = _as_math(answer, bare=True), _as_math(response, bare=False)
-    if max(len(right), len(said)) > MAX_CHARS + 10:
+    if max(len(right), len(said)) > MAX_CHARS + len(r"\boxed{}"):
         return 0.0
     return float(_judge.agree(right, said))
 
@@ -315,7 +315,8 @@ class _Judge:
 
 def _ask(child: subprocess.Popen[str], line: str | None) -> str:
     """Send one line, if there is one, and return the child's next line; "" if it has ended."""
-    assert child.stdin is not None and child.stdout is not None
+    assert child.stdin is not None
+    assert child.stdout is not None
     try:
         if line is not None:
             child.stdin.write(line + "\n")

@@ -7,7 +7,7 @@ their sum. Unscored rollouts get 0 here and never enter a statistic or a loss (`
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -19,6 +19,8 @@ from apportion.steps.grid import StepMap
 Parts = dict[str, Tensor]
 
 
+@runtime_checkable
+@runtime_checkable
 class Reward(Protocol):
     """Named parts on the step grid, and in plain arithmetic what a rollout's parts must add up to."""
 

@@ -1,13 +1,14 @@
 """The embedded task: chains of additions and subtractions, worked one line a step.
 
-A prompt is the chain, one `~` for every free letter wanted at the head of a line, and `?`:
+A prompt is a number and its moves, named A, B, C, ...; then one `~` for every free letter
+wanted on a line, and `?`:
 
-    47+5-3~~?
+    47A+5B-3~~?
 
-The answer is one line a step, then the value alone:
+The answer is one line a move, then the value alone:
 
-    bd47+5=52
-    fa52-3=49
+    Abd47+5=52
+    Bfa52-3=49
     49
 
 The letters (a to h) are chosen freely and change nothing: like the wording of real language,
@@ -26,6 +27,7 @@ from apportion.errors import InputError
 from apportion.tasks.problem import Problem
 
 LETTERS = "abcdefgh"
+NAMES = "ABCDEFGHIJKL"
 MARK = "~"
 LOWEST, HIGHEST = 20, 79
 """True running values lie within these two, so that slips still have two digits."""
@@ -37,21 +39,22 @@ HELD_OUT_SEED = 20_000_003
 HELD_OUT_SHARE = 8
 """One chain in this many is never drawn for training."""
 
-_PROMPT = re.compile(r"(\d+)((?:[+-]\d)+)(~*)\?")
-_STEP = re.compile(r"[a-h]*(\d+)([+-])(\d+)=(\d+)")
+_PROMPT = re.compile(r"(\d+)((?:[A-L][+-]\d)+)(~*)\?")
+_STEP = re.compile(r"([A-L])[a-h]*(\d+)([+-]\d)=(\d+)")
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Chains of `steps` steps, with `wording` free letters at the head of each line."""
+    """Chains of `steps` steps, with `wording` free letters on each line."""
 
     steps: int = 6
     wording: int = 0
 
     def __post_init__(self) -> None:
-        if self.steps < 2 or self.wording < 0:
+        if not 2 <= self.steps <= len(NAMES) or self.wording < 0:
             raise InputError(
-                f"Chain(steps={self.steps}, wording={self.wording}): steps must be at least 2 and wording at least 0"
+                f"Chain(steps={self.steps}, wording={self.wording}): steps must be at least 2 and "
+                f"at most {len(NAMES)}, wording at least 0"
             )
 
     @property
@@ -102,16 +105,16 @@ def write_answer(problem: Problem, rng: random.Random, error: float = 0.0) -> st
     A wrong step adds one of `SLIPS` to its result; the rest continues honestly from there.
     Two slips may cancel, so that the last line of an answer with wrong steps can still be right.
     """
-    start, moves, wording = _read(problem)
-    true = value = start
+    true, moves, wording = _read(problem)
+    value = true
     lines = []
-    for sign, operand in moves:
+    for name, move in zip(NAMES, moves, strict=False):
         letters = "".join(rng.choices(LETTERS, k=wording))
-        true += _signed(sign, operand)
-        result = value + _signed(sign, operand)
+        true += int(move)
+        result = value + int(move)
         if rng.random() < error:
             result += rng.choice([s for s in SLIPS if abs(result + s - true) <= FARTHEST])
-        lines.append(f"{letters}{value}{sign}{operand}={result}")
+        lines.append(f"{name}{letters}{value}{move}={result}")
         value = result
     return "\n".join([*lines, str(value)])
 
@@ -119,19 +122,19 @@ def write_answer(problem: Problem, rng: random.Random, error: float = 0.0) -> st
 def judge_steps(problem: Problem, response: str) -> list[bool]:
     """Judge every line of a response by its text alone.
 
-    A step is right if it starts from the result of the line before (the first from the
-    chain's start), makes the chain's next move, and computes it rightly; the answer line is
-    right if it repeats the last result. So an honest line after a wrong one is right. A line
-    that cannot be read is wrong, and so are the line after it and lines beyond the answer.
+    A step is right if it names and makes the chain's next move, from the result of the line
+    before (the first from the chain's start), and computes it rightly; the answer line is right
+    if it repeats the last result. So an honest line after a wrong one is right. A line that
+    cannot be read is wrong, and so are the line after it and any line beyond the answer.
     """
     start, moves, _ = _read(problem)
-    value: int | None = start
+    value = str(start)
     verdicts = []
     for index, line in enumerate(_lines(response)):
         if index < len(moves):
-            right, value = _judge_step(line, value, moves[index])
+            right, value = _judge_step(line, value, NAMES[index], moves[index])
         else:
-            right = index == len(moves) and line == str(value)
+            right = index == len(moves) and line == value
         verdicts.append(right)
     return verdicts
 
@@ -149,12 +152,12 @@ def _draw(steps: int, rng: random.Random) -> tuple[str, int]:
     """Draw a chain and its value."""
     value = rng.randint(LOWEST, HIGHEST)
     text = str(value)
-    for _ in range(steps):
-        sign, operand = rng.choice("+-"), rng.randint(1, 9)
-        while not LOWEST <= value + _signed(sign, operand) <= HIGHEST:
-            sign, operand = rng.choice("+-"), rng.randint(1, 9)
-        value += _signed(sign, operand)
-        text += f"{sign}{operand}"
+    for name in NAMES[:steps]:
+        move = rng.choice((-1, 1)) * rng.randint(1, 9)
+        while not LOWEST <= value + move <= HIGHEST:
+            move = rng.choice((-1, 1)) * rng.randint(1, 9)
+        value += move
+        text += f"{name}{move:+d}"
     return text, value
 
 
@@ -162,14 +165,13 @@ def _is_held_out(chain: str) -> bool:
     return zlib.crc32(chain.encode()) % HELD_OUT_SHARE == 0
 
 
-def _read(problem: Problem) -> tuple[int, list[tuple[str, int]], int]:
-    """Return a chain's start, its moves (sign, operand), and its number of free letters."""
+def _read(problem: Problem) -> tuple[int, list[str], int]:
+    """Return a chain's start, its moves (as '+5'), and its number of free letters."""
     match = _PROMPT.fullmatch(problem.prompt)
     if match is None:
-        raise InputError(f"not a chain: {problem.prompt!r}; one looks like '47+5-3~~?'")
+        raise InputError(f"not a chain: {problem.prompt!r}; one looks like '47A+5B-3~~?'")
     start, moves, marks = match.groups()
-    pairs = [(moves[i], int(moves[i + 1])) for i in range(0, len(moves), 2)]
-    return int(start), pairs, len(marks)
+    return int(start), re.findall(r"[+-]\d", moves), len(marks)
 
 
 def _lines(response: str) -> list[str]:
@@ -177,15 +179,10 @@ def _lines(response: str) -> list[str]:
     return response.removesuffix("\n").split("\n") if response else []
 
 
-def _judge_step(line: str, value: int | None, move: tuple[str, int]) -> tuple[bool, int | None]:
-    """Return whether a line does `move` on `value` rightly, and the result it states."""
+def _judge_step(line: str, value: str, name: str, move: str) -> tuple[bool, str]:
+    """Return whether a line makes `move` on `value` rightly, and the result it states."""
     match = _STEP.fullmatch(line)
     if match is None:
-        return False, None
-    left, sign, operand, result = match.groups()
-    copied = value is not None and left == str(value) and (sign, int(operand)) == move
-    return copied and int(result) == int(left) + _signed(sign, int(operand)), int(result)
-
-
-def _signed(sign: str, operand: int) -> int:
-    return operand if sign == "+" else -operand
+        return False, "unreadable"
+    *stated, result = match.groups()
+    return stated == [name, value, move] and int(result) == int(value) + int(move), result

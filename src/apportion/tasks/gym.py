@@ -142,9 +142,9 @@ def final_answer(response: str, lines: int = 1) -> str:
     filled = [line for line in text.splitlines() if line.strip()]
     if lines > 1:
         return "\n".join(filled[-lines:])
-    last = filled[-1].strip().replace("**", "") if filled else ""
+    last = filled[-1].strip(" \t*") if filled else ""
     introduced = _INTRODUCTION.fullmatch(last)
-    return introduced.group(1) if introduced else last
+    return introduced.group(1).strip(" \t*") if introduced else last
 
 
 def _dataset(name: str, **settings: object) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,7 @@ class Problem:
     answer: str
 
 
+@runtime_checkable
 class Task(Protocol):
     """Problems without end, a fixed held-out set, and a judge.
 

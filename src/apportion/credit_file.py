@@ -1,0 +1,67 @@
+"""Credit for rollouts that somebody else sampled: a file in, a file with credit out, and a summary."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from apportion import files, recipes
+from apportion.errors import InputError, did_you_mean
+from apportion.ledger import Ledger, Recipe, apportion
+from apportion.rewards.mixing import MIXES
+from apportion.steps import splitters
+from apportion.steps.splitters import Splitter
+
+
+def recipe_of(name: str, split: str | None, mix: str | None) -> Recipe:
+    """A recipe by name, with another splitter or mix of rewards where one is named."""
+    recipe = recipes.by_name(name)
+    if split is not None:
+        recipe = replace(recipe, split=_splitter(split))
+    if mix is not None:
+        if mix not in MIXES:
+            raise InputError(f"there is no mix {mix!r}{did_you_mean(mix, MIXES)}")
+        recipe = replace(recipe, reward=MIXES[mix])
+    return recipe
+
+
+def credit_file(source: Path, recipe: Recipe, target: Path) -> Ledger:
+    """Read rollouts, apportion, write them back with their ledger. Nothing is written unless all went well.
+
+    Raises InputError for what the file or the recipe lacks, LawError if a law does not hold.
+    """
+    ledger = apportion(files.load(source), recipe).require_laws()
+    files.write_rows(target, ledger.rows())
+    return ledger
+
+
+def print_summary(ledger: Ledger, target: Path, console: Console) -> None:
+    """What was in the file, how large the credit is, and how exactly the laws hold."""
+    rollouts, votes = ledger.rollouts, ledger.rollouts.votes
+    table = Table(title=f"{ledger.recipe.name} credit: {target}", show_header=False, title_justify="left")
+    groups = len(set(rollouts.groups.tolist()))
+    table.add_row("rollouts", f"{len(rollouts)} in {groups} groups; {len(rollouts) - int(votes.sum())} without credit")
+    table.add_row("tokens", f"{int(ledger.mask.sum()):,} with credit of {int(rollouts.valid_mask.sum()):,}")
+    table.add_row("steps", f"{int(ledger.steps.counts.sum()):,}")
+    if bool(votes.any()):
+        table.add_row("reward", f"mean {float(ledger.reward.sum(1)[votes].mean()):.4f}")
+        table.add_row("advantage", f"mean |A| {float(ledger.advantage[ledger.mask].abs().mean()):.4f}")
+    for found in ledger.check():
+        verdict = "holds" if found.holds else "BROKEN"
+        table.add_row(f"law: {found.law}", f"{verdict}, largest residual {found.worst:.1e}")
+    console.print(table)
+
+
+def _splitter(name: str) -> Splitter:
+    kind, colon, argument = name.partition(":")
+    if kind == "after" and colon:
+        return splitters.after(argument)
+    if kind == "marker" and argument.isdigit():
+        return splitters.marker(int(argument))
+    known = [*splitters.BY_NAME, "after:REGEX", "marker:ID"]
+    if name not in splitters.BY_NAME:
+        raise InputError(f"there is no splitter {name!r}{did_you_mean(name, known)}")
+    return splitters.BY_NAME[name]

@@ -1,0 +1,1 @@
+"""Training: sample, judge, apportion, update. The loop is blind to the recipe."""

@@ -1,0 +1,125 @@
+"""From problems to scored rollouts, and Monte-Carlo values by the same policy."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from apportion.errors import InputError
+from apportion.policy.causal import CausalPolicy
+from apportion.policy.sampling import Sample, Sampling
+from apportion.rewards.checkers import checker
+from apportion.rollouts import Rollout, Rollouts, collate
+from apportion.tasks.chain import Chain
+from apportion.tasks.gym import Gym
+from apportion.tasks.problem import Problem, Task
+from apportion.tasks.prompts import Prompts
+from apportion.train.config import TrainConfig
+from apportion.train.figures import PassRate, pass_rate
+from apportion.values.baselines import Value
+from apportion.values.monte_carlo import monte_carlo
+
+GYM = "gym:"
+
+
+def make_task(config: TrainConfig) -> Task:
+    """The task that the config names."""
+    if config.task == "chain":
+        return Chain(steps=config.chain_steps, wording=config.wording)
+    if config.data is not None:
+        return Prompts.load(config.data, check=checker(config.checker), held_out=config.held_out)
+    if config.task.startswith(GYM):
+        return Gym(config.task.removeprefix(GYM), held_out=config.held_out)
+    raise InputError(f"there is no task {config.task!r}; known: chain, data (with `data`), {GYM}NAME")
+
+
+def chance(config: TrainConfig, step: int, purpose: str) -> random.Random:
+    """The random numbers for one purpose of one step: the same whenever that step is run again."""
+    return random.Random(f"{config.seed}/{step}/{purpose}")
+
+
+def torch_chance(config: TrainConfig, step: int, purpose: str, device: torch.device) -> torch.Generator:
+    return torch.Generator(device).manual_seed(chance(config, step, purpose).getrandbits(62))
+
+
+@dataclass(frozen=True)
+class Collector:
+    """Asks the policy, hands answers to the judge, and keeps the books of which prompt had which problem."""
+
+    policy: CausalPolicy
+    task: Task
+    config: TrainConfig
+
+    def rollouts(self, problems: Sequence[Problem], step: int) -> Rollouts:
+        """`group` answers to every problem, not yet scored."""
+        generator = self._chance(step, "sampling")
+        return self._ask(problems, self.config.group, generator)
+
+    def pass_rate(self, problems: Sequence[Problem], when: str) -> PassRate:
+        """Pass rate of one answer to each problem, sampled as in training."""
+        if not problems:
+            return PassRate(0, 0)
+        rollouts = self._ask(problems, 1, self._chance(-1, when))
+        return pass_rate(self.scored(rollouts, problems).outcome)
+
+    def _ask(self, problems: Sequence[Problem], answers: int, generator: torch.Generator) -> Rollouts:
+        prompts = [self.policy.encode(problem.prompt) for problem in problems]
+        asked = [g for g in range(len(problems)) for _ in range(answers)]
+        samples = self.policy.sample([prompts[g] for g in asked], self._sampling(), generator)
+        rows = [
+            self._rollout(prompts[g], sample, g, i) for i, (g, sample) in enumerate(zip(asked, samples, strict=True))
+        ]
+        return collate(rows).to(self.policy.model.device)
+
+    def scored(self, rollouts: Rollouts, problems: Sequence[Problem]) -> Rollouts:
+        """The same rollouts with the judge's outcome; NaN where it could not score."""
+        owners = [problems[g] for g in rollouts.groups.tolist()]
+        scores = [self.task.score(problem, rollouts.response(n)) for n, problem in enumerate(owners)]
+        outcome = [float("nan") if score is None else score for score in scores]
+        return rollouts.with_outcome(torch.tensor(outcome, dtype=torch.float32, device=rollouts.tokens.device))
+
+    def monte_carlo_values(self, problems: Sequence[Problem], step: int) -> Value:
+        """Values by continuing each prefix with this policy and asking the same judge."""
+        prompts = [self.policy.encode(problem.prompt) for problem in problems]
+        generator = self._chance(step, "monte carlo")
+        sampling = self._sampling(temperature=self.config.temperature * self.config.mc_temperature_factor)
+
+        def continue_once(prefixes: list[list[int]]) -> list[list[int]]:
+            return [sample.tokens for sample in self.policy.sample(prefixes, sampling, generator)]
+
+        def score(group: Hashable, tokens: Sequence[int]) -> float | None:
+            assert isinstance(group, int)
+            return self.task.score(problems[group], self.answer(tokens, len(prompts[group])))
+
+        return monte_carlo(continue_once, score, samples=self.config.mc_samples)
+
+    def answer(self, tokens: Sequence[int], prompt_length: int) -> str:
+        text, offsets = self.policy.spell(tokens)
+        return text[offsets[prompt_length][0] :]
+
+    def _chance(self, step: int, purpose: str) -> torch.Generator:
+        return torch_chance(self.config, step, purpose, self.policy.model.device)
+
+    def _sampling(self, temperature: float | None = None) -> Sampling:
+        return Sampling(
+            max_new_tokens=self.config.max_new_tokens,
+            temperature=temperature or self.config.temperature,
+            top_p=self.config.top_p,
+        )
+
+    def _rollout(self, prompt: list[int], sample: Sample, group: int, number: int) -> Rollout:
+        tokens = [*prompt, *sample.tokens]
+        text, offsets = self.policy.spell(tokens)
+        return Rollout(
+            tokens=tokens,
+            action_mask=[False] * len(prompt) + [True] * len(sample.tokens),
+            group=group,
+            ended=sample.ended,
+            id=str(number),
+            text=text,
+            logprobs=[float("nan")] * len(prompt) + sample.logprobs,
+            offsets=offsets,
+        )

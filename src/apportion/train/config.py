@@ -1,0 +1,133 @@
+"""The settings of a training run: one flat table, written as TOML.
+
+Defaults are those for models of ordinary size; `EMBEDDED` overlays them when the embedded model is trained. What the
+user sets stands above both.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from apportion.errors import InputError, did_you_mean
+from apportion.losses import KL_BY_NAME, REDUCTIONS
+from apportion.policy.causal import EMBEDDED as EMBEDDED_MODEL
+from apportion.recipes import BY_NAME
+
+
+class TrainConfig(BaseModel):
+    """Every setting of `apportion train`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    recipe: str = Field("grpo", description="method of credit, by name")
+    model: str = Field(EMBEDDED_MODEL, description="`embedded`, a Hugging Face folder, or a GGUF file")
+    seed: int = Field(0, ge=0, description="all chance in a run follows from it")
+    steps: int = Field(100, ge=0, description="updates of the policy")
+
+    task: str = Field("chain", description="`chain` (embedded), `data` (needs `data`), or `gym:NAME` (reasoning-gym)")
+    data: str | None = Field(None, description="JSONL of prompts and answers, for the task `data`")
+    checker: str = Field("math_equal", description="judge of answers to `data`: a name, or `module:function`")
+    chain_steps: int = Field(6, ge=2, description="steps of a problem of the task `chain`")
+    wording: int = Field(0, ge=0, description="free letters at the head of each line of the task `chain`")
+    held_out: int = Field(64, ge=1, description="held-out problems to test on before and after")
+
+    prompts: int = Field(8, ge=1, description="prompts a step")
+    group: int = Field(6, ge=1, description="answers sampled for each prompt")
+    max_new_tokens: int = Field(256, ge=1, description="longest answer, in tokens")
+    temperature: float = Field(0.7, gt=0, description="of sampling, and of all log-probabilities")
+    top_p: float = Field(0.9, gt=0, le=1, description="most probable mass that tokens are drawn from")
+    mc_samples: int = Field(6, ge=1, description="continuations of each prefix, where a recipe needs values given")
+    mc_temperature_factor: float = Field(1.1, gt=0, description="their temperature, in units of `temperature`")
+
+    learning_rate: float = Field(5e-6, gt=0, description="of AdamW")
+    weight_decay: float = Field(0.0, ge=0, description="of AdamW")
+    max_grad_norm: float = Field(1.0, gt=0, description="longer gradients are cut to this length")
+    updates: int = Field(1, ge=1, description="updates on each batch of rollouts, each with its share of it")
+    micro_batch: int = Field(8, ge=1, description="rollouts in one forward and backward pass")
+    clip_low: float = Field(0.2, gt=0, lt=1, description="the probability ratio is clipped below 1 - this")
+    clip_high: float = Field(0.2, gt=0, description="and above 1 + this")
+    reduction: str = Field("token_mean", description=f"weight of a token in the loss: {', '.join(REDUCTIONS)}")
+    kl_beta: float = Field(0.002, ge=0, description="weight of the KL to the starting model, in the loss")
+    kl_estimator: Literal["k2", "k3"] = Field("k3", description="estimator of that KL")
+    entropy_bonus: float = Field(0.0, ge=0, description="weight of the entropy, in the loss")
+
+    checkpoint_every: int = Field(1, ge=1, description="steps between checkpoints")
+    ledger_every: int = Field(10, ge=1, description="steps between saved ledgers")
+    threads: int = Field(0, ge=0, description="CPU threads; 0 = one for models under 10 M parameters, else all")
+
+
+EMBEDDED: dict[str, Any] = {
+    "held_out": 512,
+    "prompts": 32,
+    "group": 8,
+    "max_new_tokens": 96,
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "learning_rate": 2e-4,
+    "micro_batch": 128,
+    "kl_beta": 0.0,
+}
+"""Defaults for the embedded model: small enough for large batches and long steps."""
+
+
+def resolve(settings: dict[str, Any], *, place: str = "settings") -> TrainConfig:
+    """Make the config of a run from what the user set.
+
+    Raises InputError naming the key, what came and what was expected; for an unknown key, the nearest one.
+    """
+    for key in settings:
+        if key not in TrainConfig.model_fields:
+            raise InputError(f"{place}: there is no setting {key!r}{did_you_mean(key, TrainConfig.model_fields)}")
+    if settings.get("data") is not None:
+        settings = {"task": "data"} | settings
+    small = EMBEDDED if settings.get("model", EMBEDDED_MODEL) == EMBEDDED_MODEL else {}
+    try:
+        config = TrainConfig(**(small | settings))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{place}: {key} is {first['input']!r}; {first['msg'].lower()}") from error
+    _refuse_unknown("recipe", config.recipe, BY_NAME)
+    _refuse_unknown("reduction", config.reduction, REDUCTIONS)
+    _refuse_unknown("kl_estimator", config.kl_estimator, KL_BY_NAME)
+    if (config.task == "data") != (config.data is not None):
+        raise InputError(
+            f"{place}: task is {config.task!r} and data is {config.data!r}; `data` names the file of the task `data`"
+        )
+    if config.updates > config.prompts * config.group:
+        raise InputError(
+            f"{place}: {config.updates} updates a step, but only {config.prompts * config.group} rollouts for them"
+        )
+    return config
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Read settings from a TOML file."""
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: there is no such file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise InputError(f"{path}: not a TOML file ({error})") from error
+
+
+def to_toml(config: TrainConfig) -> str:
+    """Write every setting with its meaning, ready to be read again."""
+    import tomli_w
+
+    lines = []
+    for name, about in TrainConfig.model_fields.items():
+        value = getattr(config, name)
+        setting = f"# {name} =" if value is None else tomli_w.dumps({name: value}).strip()
+        lines.append(f"{setting}  # {about.description}")
+    return "\n".join(lines) + "\n"
+
+
+def _refuse_unknown(key: str, name: str, known: dict[str, Any]) -> None:
+    if name not in known:
+        raise InputError(f"there is no {key} {name!r}{did_you_mean(name, known)}")

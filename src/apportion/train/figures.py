@@ -1,0 +1,97 @@
+"""The figures of a step that come from its ledger, and the pass rate with its interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from apportion.ledger import Ledger
+
+Figures = dict[str, float | None]
+
+PASS = 1.0
+"""An answer passes when its outcome is at least this."""
+
+
+@dataclass(frozen=True)
+class PassRate:
+    """Answers that passed, of those scored, with the 95 % Wilson interval."""
+
+    passed: int
+    scored: int
+
+    @property
+    def rate(self) -> float:
+        return self.passed / self.scored if self.scored else math.nan
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        if not self.scored:
+            return (0.0, 1.0)
+        z, n = 1.959964, self.scored
+        centre = (self.rate + z * z / (2 * n)) / (1 + z * z / n)
+        half = z / (1 + z * z / n) * math.sqrt(self.rate * (1 - self.rate) / n + z * z / (4 * n * n))
+        return (max(0.0, centre - half), min(1.0, centre + half))
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{self.rate:.1%} [{low:.1%}, {high:.1%}] of {self.scored}"
+
+    def as_dict(self) -> dict[str, float]:
+        low, high = self.interval
+        return {**asdict(self), "rate": self.rate, "low": low, "high": high}
+
+
+def pass_rate(outcome: Tensor) -> PassRate:
+    """Count what passed among the scored outcomes [N]."""
+    scored = outcome[~outcome.isnan()]
+    return PassRate(passed=int((scored >= PASS).sum()), scored=int(scored.numel()))
+
+
+def ledger_figures(ledger: Ledger) -> Figures:
+    """What a batch tells before the update. None = undefined on this batch."""
+    rollouts, votes = ledger.rollouts, ledger.rollouts.votes
+    scored = rollouts.outcome[votes].double()
+    lengths = rollouts.action_counts.double()
+    used = ledger.advantage[ledger.mask].double()
+    short, middle, long = torch.quantile(lengths, lengths.new_tensor([0.1, 0.5, 0.9])).tolist()
+    return {
+        "outcome_mean": _mean(scored),
+        "pass_rate": _mean((scored >= PASS).double()),
+        "pass_at_group": _share_of_groups(ledger, lambda own: bool((own >= PASS).any())),
+        "zero_variance_groups": _share_of_groups(ledger, lambda own: bool(own.max() == own.min())),
+        **{f"reward_{name}": _mean(part.sum(1)[votes].double()) for name, part in ledger.parts.items()},
+        "process_outcome_correlation": _correlation(ledger),
+        "mean_abs_advantage": _mean(used.abs()),
+        "steps_per_rollout": _mean(ledger.steps.counts.double()),
+        "length_p10": short,
+        "length_p50": middle,
+        "length_p90": long,
+        "truncated": _mean((~rollouts.ended).double()),
+        "unscored": _mean(rollouts.outcome.isnan().double()),
+    }
+
+
+def _mean(entries: Tensor) -> float | None:
+    return float(entries.mean()) if entries.numel() else None
+
+
+def _share_of_groups(ledger: Ledger, test: Callable[[Tensor], bool]) -> float | None:
+    rollouts, votes = ledger.rollouts, ledger.rollouts.votes
+    own = [rollouts.outcome[votes & (rollouts.groups == g)] for g in sorted(set(rollouts.groups[votes].tolist()))]
+    return sum(test(outcomes) for outcomes in own) / len(own) if own else None
+
+
+def _correlation(ledger: Ledger) -> float | None:
+    """Pearson correlation of process and outcome reward over the rollouts that have both."""
+    if "process" not in ledger.parts:
+        return None
+    votes = ledger.rollouts.votes
+    pair = torch.stack([ledger.parts[name].sum(1)[votes].double() for name in ("process", "outcome")])
+    if pair.shape[1] < 2 or bool((pair.std(dim=1) == 0).any()):
+        return None
+    return float(torch.corrcoef(pair)[0, 1])

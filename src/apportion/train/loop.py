@@ -1,0 +1,151 @@
+"""The loop: sample, judge, apportion, update, write down. It does not know which recipe it runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+
+from apportion.files import write_rows
+from apportion.ledger import Ledger, apportion
+from apportion.policy.causal import CausalPolicy
+from apportion.recipes import by_name
+from apportion.tasks.problem import Problem
+from apportion.train.collect import Collector, chance, make_task, torch_chance
+from apportion.train.config import TrainConfig
+from apportion.train.figures import PassRate, ledger_figures
+from apportion.train.run_folder import RunFolder
+from apportion.train.update import Updater
+from apportion.values.baselines import given
+
+SMALL = 10_000_000
+"""Below so many parameters a second CPU thread costs more than it brings."""
+
+
+class Watcher(Protocol):
+    """Told what happens, as it happens: a live bar, say."""
+
+    def evaluated(self, when: str, rate: PassRate) -> None: ...
+
+    def stepped(self, metrics: dict[str, Any], timings: dict[str, Any]) -> None: ...
+
+
+class Trainer:
+    """One run, from wherever its folder says it stands to its last step."""
+
+    def __init__(self, run: RunFolder, config: TrainConfig, watcher: Watcher) -> None:
+        self.run, self.config, self.watcher = run, config, watcher
+        self.task = make_task(config)
+        self.recipe = by_name(config.recipe)
+        policy = CausalPolicy.load(config.model)
+        torch.set_num_threads(config.threads or (1 if policy.parameters < SMALL else torch.get_num_threads()))
+        self.updater = Updater(policy, config)
+        self.collector = Collector(policy, self.task, config)
+        self.policy = policy
+        self.first_step = self._take_up()
+        self._clock = Clock()
+
+    def train(self) -> None:
+        """Run to the end: test before, train, test after, save the model."""
+        self._evaluate("before")
+        for step in range(self.first_step, self.config.steps):
+            self._step(step)
+        self._evaluate("after")
+        self.run.save_model(self.policy.save)
+
+    def _step(self, step: int) -> None:
+        self._clock, generated_before = Clock(), self.policy.generated
+        problems = self.task.sample(self.config.prompts, chance(self.config, step, "problems"))
+        with self._clock.phase("sample"):
+            rollouts = self.collector.rollouts(problems, step)
+        with self._clock.phase("judge"):
+            rollouts = self.collector.scored(rollouts, problems)
+        with self._clock.phase("credit"):
+            ledger = self._apportion(rollouts, problems, step)
+        with self._clock.phase("update"):
+            order = torch_chance(self.config, step, "order", torch.device("cpu"))
+            figures = self.updater.update(ledger, order)
+        metrics = {
+            "step": step,
+            **ledger_figures(ledger),
+            **figures,
+            "sampled_tokens": int(rollouts.action_mask.sum()),
+            "generated_tokens": self.policy.generated,
+        }
+        with self._clock.phase("save"):
+            self._write_down(step, metrics, ledger)
+        timings = self._clock.timings(step, self.policy.generated - generated_before)
+        self.run.append("timings.jsonl", timings)
+        self.watcher.stepped(metrics, timings)
+
+    def _apportion(self, rollouts: Any, problems: list[Problem], step: int) -> Ledger:
+        """Credit by the recipe; where it takes its values as given, we give Monte-Carlo ones."""
+        recipe = self.recipe
+        if recipe.value is given:
+            recipe = replace(recipe, value=self.collector.monte_carlo_values(problems, step))
+        return apportion(rollouts, recipe).require_laws()
+
+    def _write_down(self, step: int, metrics: dict[str, Any], ledger: Ledger) -> None:
+        self.run.append("metrics.jsonl", metrics)
+        last = step + 1 == self.config.steps
+        if last or step % self.config.ledger_every == 0:
+            write_rows(self.run.ledgers / f"step-{step:06d}.jsonl", ledger.rows())
+        if last or (step + 1) % self.config.checkpoint_every == 0:
+            state = {
+                "step": step + 1,
+                "generated": self.policy.generated,
+                "optimiser": self.updater.optimiser.state_dict(),
+            }
+            self.run.save_checkpoint(step + 1, state, self.policy.save)
+
+    def _take_up(self) -> int:
+        """Go back to the newest checkpoint and give the number of the next step."""
+        found = self.run.newest_checkpoint()
+        if found is None:
+            self.run.keep_steps_before(0)
+            return 0
+        folder, state = found
+        trained = CausalPolicy.load(folder)
+        self.policy.model.load_state_dict(trained.model.state_dict())
+        self.updater.optimiser.load_state_dict(state["optimiser"])
+        self.policy.generated = state["generated"]
+        self.run.keep_steps_before(state["step"])
+        return int(state["step"])
+
+    def _evaluate(self, when: str) -> None:
+        """Sample one answer to each held-out problem, as in training; done once and kept."""
+        known = self.run.evaluations().get(when)
+        if known is None:
+            problems = self.task.held_out(self.config.held_out)
+            rate = self.collector.pass_rate(problems, when)
+            self.run.write_evaluation(when, rate.as_dict())
+        else:
+            rate = PassRate(known["passed"], known["scored"])
+        self.watcher.evaluated(when, rate)
+
+
+class Clock:
+    """Seconds by phase of one step."""
+
+    def __init__(self) -> None:
+        self._begun = time.perf_counter()
+        self._phases: dict[str, float] = {}
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        yield
+        self._phases[name] = time.perf_counter() - begun
+
+    def timings(self, step: int, tokens: int) -> dict[str, Any]:
+        seconds = time.perf_counter() - self._begun
+        return {
+            "step": step,
+            "seconds": seconds,
+            "tokens_per_second": tokens / seconds,
+            **{f"seconds_{name}": spent for name, spent in self._phases.items()},
+        }

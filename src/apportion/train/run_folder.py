@@ -1,0 +1,132 @@
+"""The folder of a run. Whatever moment the process is killed at, the folder can be read and the run taken up again.
+
+config.toml         every setting, as resolved
+metrics.jsonl       one row a step; the same bytes for the same config and machine, interrupted or not
+timings.jsonl       one row a step: seconds by phase and tokens a second
+evaluations.json    held-out pass rates before and after
+ledgers/            sampled batches with all their credit
+checkpoints/        the newest state of policy, optimiser and step
+model/              the trained model, once the run is finished
+report.html         curves and answers
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from apportion.errors import InputError
+from apportion.files import read_rows, write_atomically
+from apportion.train.config import TrainConfig, read_toml, resolve, to_toml
+
+State = dict[str, Any]
+
+
+class RunFolder:
+    """Paths, and writing that is all or nothing."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.ledgers = self.path / "ledgers"
+        self.checkpoints = self.path / "checkpoints"
+        self.model = self.path / "model"
+        self.report = self.path / "report.html"
+
+    @classmethod
+    def create(cls, path: str | Path, config: TrainConfig) -> RunFolder:
+        """Start a new run in a folder that holds none."""
+        run = cls(path)
+        if (run.path / "config.toml").exists():
+            raise InputError(f"{path}: holds a run already; take it up with --resume, or give another --out")
+        if run.path.exists() and not run.path.is_dir():
+            raise InputError(f"{path}: is a file; --out names a folder")
+        for folder in (run.ledgers, run.checkpoints):
+            folder.mkdir(parents=True, exist_ok=True)
+        run.write_config(config)
+        return run
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        """Take up a run that was started before."""
+        run = cls(path)
+        if not (run.path / "config.toml").is_file():
+            raise InputError(f"{path}: holds no run (there is no config.toml in it)")
+        return run
+
+    def config(self) -> TrainConfig:
+        file = self.path / "config.toml"
+        return resolve(read_toml(file), place=str(file))
+
+    def write_config(self, config: TrainConfig) -> None:
+        write_atomically(self.path / "config.toml", to_toml(config).encode())
+
+    def append(self, name: str, row: dict[str, Any]) -> None:
+        """Add a row to metrics.jsonl or timings.jsonl; it is on disk when this returns."""
+        with open(self.path / name, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        path = self.path / name
+        return [row for _, row in read_rows(path)] if path.exists() and path.stat().st_size else []
+
+    def keep_steps_before(self, step: int) -> None:
+        """Drop what was logged from `step` on (and a line cut short): those steps are run again."""
+        for name in ("metrics.jsonl", "timings.jsonl"):
+            path = self.path / name
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+            kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] < step]
+            write_atomically(path, "".join(kept).encode())
+
+    def write_evaluation(self, when: str, evaluation: dict[str, Any]) -> None:
+        content = self.evaluations() | {when: evaluation}
+        write_atomically(self.path / "evaluations.json", (json.dumps(content, indent=1) + "\n").encode())
+
+    def evaluations(self) -> dict[str, Any]:
+        path = self.path / "evaluations.json"
+        if not path.exists():
+            return {}
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+
+    def save_checkpoint(self, step: int, state: State, save_model: Callable[[Path], None]) -> None:
+        """Write a checkpoint under another name, move it into place, and only then drop the older ones."""
+        target = self.checkpoints / f"step-{step:06d}"
+
+        def write(folder: Path) -> None:
+            save_model(folder)
+            torch.save(state, folder / "state.pt")
+
+        self._write_folder(target, write)
+        for older in sorted(self.checkpoints.glob("step-*"))[:-1]:
+            shutil.rmtree(older)
+
+    def newest_checkpoint(self) -> tuple[Path, State] | None:
+        """The folder of the newest whole checkpoint with its state; None when there is none yet."""
+        whole = [path for path in sorted(self.checkpoints.glob("step-*")) if path.suffix != ".part"]
+        if not whole:
+            return None
+        state: State = torch.load(whole[-1] / "state.pt", weights_only=True)
+        return whole[-1], state
+
+    def save_model(self, save_model: Callable[[Path], None]) -> None:
+        self._write_folder(self.model, save_model)
+
+    def _write_folder(self, target: Path, write: Callable[[Path], object]) -> None:
+        beside = target.with_name(target.name + ".part")
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        write(beside)
+        for file in beside.rglob("*"):
+            if file.is_file():
+                with open(file, "rb") as handle:
+                    os.fsync(handle.fileno())
+        shutil.rmtree(target, ignore_errors=True)
+        beside.rename(target)

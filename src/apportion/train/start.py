@@ -1,0 +1,65 @@
+"""From what the user typed to a run: settings, folder, training, closing table."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from apportion.errors import InputError
+from apportion.train.config import TrainConfig, read_toml, resolve
+from apportion.train.display import Display
+from apportion.train.loop import Trainer
+from apportion.train.run_folder import RunFolder
+
+Settings = dict[str, Any]
+
+RUNS = Path("runs")
+
+
+def settings_of(flags: Settings, assignments: Sequence[str], file: Path | None) -> Settings:
+    """What the user set: flags stand above `--set KEY=VALUE`, and that above the file."""
+    from_file = read_toml(file) if file else {}
+    return from_file | dict(_assignment(text) for text in assignments) | flags
+
+
+def open_run(settings: Settings, out: Path | None, resume: Path | None) -> tuple[RunFolder, TrainConfig]:
+    """A new run folder, or the one to take up, with its config."""
+    if resume is None:
+        config = resolve(settings)
+        return RunFolder.create(out or _fresh_folder(config), config), config
+    run = RunFolder.open(resume)
+    changed = sorted(settings.keys() - {"steps"}) + (["out"] if out else [])
+    if changed:
+        raise InputError(
+            f"--resume goes on with the settings of {resume}; only steps may change, not {', '.join(changed)}"
+        )
+    config = resolve(run.config().model_dump(exclude_none=True) | settings)
+    run.write_config(config)
+    return run, config
+
+
+def train_run(run: RunFolder, config: TrainConfig, console: Console) -> None:
+    """Train with a live display."""
+    with Display(console, config) as display:
+        Trainer(run, config, display).train()
+
+
+def _fresh_folder(config: TrainConfig) -> Path:
+    name = f"{config.task.replace(':', '-')}-{config.recipe}-seed{config.seed}"
+    names = (RUNS / (name if n == 1 else f"{name}-{n}") for n in count(1))
+    return next(folder for folder in names if not folder.exists())
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"--set {text}: expected KEY=VALUE")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value  # a bare word is text

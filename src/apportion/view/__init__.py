@@ -1,0 +1,1 @@
+"""Pages for people: one self-contained file, opened offline."""

@@ -1,0 +1,140 @@
+"""From a judge's numbers to one reward a step."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from batches import FLOATS, NAN, batch_of, random_rows, row
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apportion.errors import InputError
+from apportion.rewards.mixing import AS_GIVEN, MIXES, Mixed, Reward, at_end
+from apportion.rollouts import Rollout, collate
+from apportion.steps import splitters, spread
+from apportion.steps.grid import number_steps
+
+TWO_STEPS = torch.tensor([[True, False, True, False]])
+
+
+def test_the_outcome_is_paid_at_the_last_step() -> None:
+    steps = splitters.every_token(batch_of("aaa", "pa", "pp", "aa"))
+
+    paid = at_end(torch.tensor([1.0, -2.0, 4.0, NAN]), steps)
+
+    assert paid.tolist() == [[0, 0, 1], [-2, 0, 0], [0, 0, 0], [0, 0, 0]]
+
+
+@given(random_rows())
+def test_rows_sum_to_the_outcome_where_there_is_one_to_pay(rows: list[Rollout]) -> None:
+    batch = collate(rows)
+
+    for split in splitters.BY_NAME.values():
+        paid = at_end(batch.outcome, split(batch))
+        assert torch.equal(paid.sum(1), torch.where(batch.votes, batch.outcome, 0))
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        pytest.param({"outcome": 1.0}, [0, 0, 0, 1], id="one for the answer"),
+        pytest.param({"step_rewards": (0.25, 0.75)}, [0, 0.25, 0, 0.75], id="one a step"),
+        pytest.param({"step_rewards": (0.0, 0.5, 0.0, 0.5)}, [0, 0.5, 0, 0.5], id="one a sampled token"),
+        pytest.param({"outcome": 1.0, "step_rewards": (0.25, 0.75)}, [0, 0.25, 0, 1.75], id="both"),
+    ],
+)
+def test_rewards_of_any_fineness_are_placed_without_guessing(
+    columns: dict[str, float | tuple[float, ...]], expected: list[float]
+) -> None:
+    batch = collate([row("aaaa", **columns)])
+    steps = number_steps(batch, TWO_STEPS)
+
+    reward = torch.stack(list(AS_GIVEN(batch, steps).values())).sum(0)
+
+    assert spread.last_token(reward, steps).tolist() == [expected]
+
+
+def test_rewards_that_fit_neither_steps_nor_tokens_are_refused() -> None:
+    batch = collate([row("aaaa", step_rewards=(0.1, 0.2, 0.3))])
+
+    with pytest.raises(InputError, match="3 step rewards came, which fits neither its 2 steps nor its 4 sampled tokens"):
+        AS_GIVEN(batch, number_steps(batch, TWO_STEPS))
+
+
+def test_every_part_keeps_its_name() -> None:
+    batch = collate([row("aa", outcome=1.0), row("aa", outcome=0.0, step_rewards=(0.5, 0.25))])
+    steps = splitters.every_token(batch)
+
+    parts = AS_GIVEN(batch, steps)
+
+    assert {name: part.tolist() for name, part in parts.items()} == {
+        "outcome": [[0, 1], [0, 0]],
+        "process": [[0, 0], [0.5, 0.25]],
+    }
+    assert list(AS_GIVEN(batch_of("a"), splitters.whole(batch_of("a")))) == ["outcome"]
+
+
+def test_a_mix_pays_the_mean_step_reward_so_that_more_steps_earn_no_more() -> None:
+    batch = collate(
+        [
+            row("aaaa", outcome=1.0, step_rewards=(1.0, 0.0, 1.0, 0.0)),
+            row("aa", outcome=0.0, step_rewards=(1.0, 1.0)),
+            row("p", outcome=1.0),
+        ]
+    )
+
+    parts = Mixed(process=0.75, outcome=0.25)(batch, splitters.every_token(batch))
+
+    assert parts["outcome"].tolist() == [[0, 0, 0, 0.25], [0, 0, 0, 0], [0, 0, 0, 0]]
+    assert parts["process"].tolist() == [[0.1875, 0, 0.1875, 0], [0.375, 0.375, 0, 0], [0, 0, 0, 0]]
+
+
+def test_a_mix_without_step_rewards_is_the_weighted_outcome_alone() -> None:
+    batch = collate([row("aa", outcome=2.0)])
+
+    assert Mixed(process=0.75, outcome=0.25)(batch, splitters.whole(batch))["outcome"].tolist() == [[0.5]]
+    assert list(Mixed(process=0.75, outcome=0.25)(batch, splitters.whole(batch))) == ["outcome"]
+
+
+@pytest.mark.parametrize(
+    ("reward", "outcome", "scores", "steps", "total"),
+    [
+        pytest.param(AS_GIVEN, 1.0, (0.5, 0.25), 2, 1.75, id="as given"),
+        pytest.param(AS_GIVEN, 1.0, None, 2, 1.0, id="as given, no step rewards"),
+        pytest.param(Mixed(process=0.75, outcome=0.25), 2.0, (1.0, 0.0), 2, 0.875, id="mixed"),
+        pytest.param(Mixed(process=0.75, outcome=0.25), 2.0, None, 2, 0.5, id="mixed, no step rewards"),
+        pytest.param(Mixed(process=0.75, outcome=0.25), 2.0, (), 0, 0.5, id="mixed, no steps"),
+    ],
+)
+def test_what_the_parts_of_a_rollout_must_add_up_to(
+    reward: Reward, outcome: float, scores: tuple[float, ...] | None, steps: int, total: float
+) -> None:
+    assert reward.total(outcome, scores, steps) == total
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, id=name) for name in MIXES])
+@given(rows=random_rows(FLOATS), split=st.sampled_from(list(splitters.BY_NAME.values())))
+def test_parts_add_up_to_the_total_in_plain_arithmetic(name: str, rows: list[Rollout], split: splitters.Splitter) -> None:
+    reward = MIXES[name]
+    batch = collate(rows, dtype=torch.float64)
+    steps = split(batch)
+    sums = torch.stack(list(reward(batch, steps).values())).sum((0, 2))
+    scored = ~batch.outcome.isnan() & (steps.counts > 0)
+    entries = zip(batch.outcome.tolist(), batch.step_rewards, steps.counts.tolist(), strict=True)
+    totals = torch.tensor([reward.total(*entry) for entry in entries], dtype=torch.float64)
+
+    torch.testing.assert_close(sums[scored], totals[scored], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "process", "outcome"),
+    [
+        pytest.param("default", 0.7, 0.3, id="default"),
+        pytest.param("proof", 0.8, 0.2, id="proof"),
+        pytest.param("sql", 0.8, 0.2, id="sql"),
+        pytest.param("code", 0.8, 0.2, id="code"),
+        pytest.param("chat", 0.3, 0.7, id="chat"),
+    ],
+)
+def test_presets_weigh_process_against_outcome(name: str, process: float, outcome: float) -> None:
+    assert MIXES[name] == Mixed(process=process, outcome=outcome)

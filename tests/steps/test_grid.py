@@ -1,0 +1,160 @@
+"""The map between tokens and the dense step grid."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from batches import INF, NAN, batch_of, random_rows, recut
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apportion.errors import InputError
+from apportion.rollouts import Rollout, Rollouts, collate, pack
+from apportion.steps.grid import StepMap, number_steps
+
+def three_rollouts() -> Rollouts:
+    """Steps of 2 and 2 tokens round a tool gap; of 1 and 1; of none."""
+    return batch_of("paataa", "aata", "pp")
+
+
+def a_map() -> StepMap:
+    starts = torch.tensor([[1, 0, 0, 1, 1, 0], [0, 0, 1, 1, 0, 0], [1, 1, 0, 0, 0, 0]]).bool()
+    return number_steps(three_rollouts(), starts)
+
+
+def test_every_sampled_token_has_the_number_of_its_step_and_all_others_none() -> None:
+    steps = a_map()
+
+    assert steps.step_of.tolist() == [[-1, 0, 0, -1, 1, 1], [0, 0, -1, 1, -1, -1], [-1] * 6]
+    assert steps.counts.tolist() == [2, 2, 0]
+    assert steps.width == 2
+    assert steps.mask.tolist() == [[True, True], [True, True], [False, False]]
+    assert steps.lengths.tolist() == [[2, 2], [2, 1], [0, 0]]
+
+
+def test_the_first_sampled_token_of_a_rollout_starts_a_step_wherever_it_stands() -> None:
+    steps = number_steps(pack(batch_of("paa", "a", "tat"), 7), torch.zeros(1, 7).bool())
+
+    assert steps.step_of.tolist() == [[-1, 0, 0, 0, -1, 0, -1]]
+    assert steps.counts.tolist() == [1, 1, 1]
+    assert steps.cell.tolist() == [[-1, 0, 0, 1, -1, 2, -1]]
+
+
+def test_a_start_on_a_token_that_was_not_sampled_starts_nothing() -> None:
+    steps = number_steps(batch_of("ata"), torch.tensor([[True, True, False]]))
+
+    assert steps.step_of.tolist() == [[0, -1, 0]]
+
+
+def test_the_marks_of_starts_are_not_written_into() -> None:
+    starts = torch.zeros(1, 2).bool()
+
+    number_steps(batch_of("aa"), starts)
+
+    assert starts.tolist() == [[False, False]]
+
+
+def test_a_batch_without_any_action_still_has_one_column() -> None:
+    steps = number_steps(batch_of("pp", "p"), torch.ones(2, 2).bool())
+
+    assert steps.width == 1
+    assert steps.mask.tolist() == [[False], [False]]
+    assert steps.sum(torch.ones(2, 2)).tolist() == [[0], [0]]
+    assert steps.first(torch.ones(2, 2)).tolist() == [[0], [0]]
+    assert steps.last_tokens().any().item() is False
+
+
+def test_tokens_are_summed_by_step_whatever_stands_between_them() -> None:
+    tokens = torch.tensor([[NAN, 1, 2, INF, 4, 8], [16, 32, NAN, 64, NAN, NAN], [NAN, INF, NAN, NAN, NAN, NAN]])
+
+    assert a_map().sum(tokens).tolist() == [[3, 12], [48, 64], [0, 0]]
+
+
+def test_the_first_token_of_a_step_is_taken_whatever_stands_before_it() -> None:
+    tokens = torch.tensor([[NAN, 1, 2, INF, 4, 8], [16, 32, NAN, 64, NAN, NAN], [NAN, INF, NAN, NAN, NAN, NAN]])
+
+    assert a_map().first(tokens).tolist() == [[1, 4], [16, 64], [0, 0]]
+
+
+def test_every_sampled_token_gets_the_entry_of_its_step() -> None:
+    grid = torch.tensor([[1.0, 2], [3, 4], [NAN, NAN]])
+
+    assert a_map().to_tokens(grid).tolist() == [[0, 1, 1, 0, 2, 2], [3, 3, 0, 4, 0, 0], [0] * 6]
+
+
+def test_the_last_token_of_every_step_is_marked() -> None:
+    expected = [[0, 0, 1, 0, 0, 1], [0, 1, 0, 1, 0, 0], [0] * 6]
+
+    assert a_map().last_tokens().int().tolist() == expected
+
+
+@given(random_rows(), st.data())
+def test_the_maps_between_grids_undo_each_other(rows: list[Rollout], data: st.DataObject) -> None:
+    batch = collate(rows)
+    size = batch.tokens.numel()
+    marks = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
+    steps = number_steps(batch, torch.tensor(marks).view_as(batch.tokens))
+    grid = torch.where(steps.mask, torch.arange(1.0, steps.mask.numel() + 1).view_as(steps.mask), 0)
+
+    assert torch.equal(steps.first(steps.to_tokens(grid)), grid)
+    assert torch.equal(steps.sum(steps.to_tokens(grid)), grid * steps.lengths)
+    assert torch.equal(steps.sum(steps.last_tokens().float()), steps.mask.float())
+    assert torch.equal(steps.lengths.sum(1).long(), batch.action_counts)
+    assert torch.equal(steps.step_of >= 0, batch.action_mask)
+
+
+@given(random_rows(), st.integers(1, 7))
+def test_the_step_grid_does_not_depend_on_how_the_tokens_are_laid_out(rows: list[Rollout], width: int) -> None:
+    batch = collate(rows)
+    cut = recut(batch, width)
+    padded = number_steps(batch, batch.tokens % 2 == 0)
+    packed = number_steps(cut, cut.tokens % 2 == 0)
+
+    assert torch.equal(padded.counts, packed.counts)
+    assert torch.equal(padded.cell[batch.valid_mask], packed.cell[cut.valid_mask])
+    assert torch.equal(padded.first(batch.tokens.float()), packed.first(cut.tokens.float()))
+
+
+STEP_ENDS_1_AND_3 = torch.tensor([[True, False, True, False]])
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        pytest.param((0.25, 0.75), [[0.25, 0.75]], id="one a step"),
+        pytest.param((0.0, 0.5, 0.25, 0.25), [[0.5, 0.5]], id="one a sampled token"),
+        pytest.param(None, [[0.0, 0.0]], id="none"),
+    ],
+)
+def test_given_scores_are_laid_on_steps(scores: tuple[float, ...] | None, expected: list[list[float]]) -> None:
+    steps = number_steps(batch_of("aaaa"), STEP_ENDS_1_AND_3)
+
+    assert steps.place((scores,), "scores", sum).tolist() == expected
+
+
+def test_scores_that_fit_neither_steps_nor_tokens_are_refused_with_all_three_counts() -> None:
+    steps = number_steps(batch_of("aaaa", "aaaa"), STEP_ENDS_1_AND_3.repeat(2, 1))
+
+    with pytest.raises(InputError, match="rollout 1: 3 scores came, which fits neither its 2 steps nor its 4 sampled"):
+        steps.place((None, (0.1, 0.2, 0.3)), "scores", sum)
+
+
+def test_token_scores_are_merged_step_by_step_in_rollouts_of_any_length() -> None:
+    steps = number_steps(batch_of("aata", "aaa", "p"), torch.tensor([[1, 0, 0, 1], [1, 1, 1, 0], [0, 0, 0, 0]]).bool())
+    scores = ((1.0, 2.0, 4.0), (8.0, 16.0, 32.0), ())
+
+    assert steps.place(scores, "scores", sum).tolist() == [[3, 4, 0], [8, 16, 32], [0, 0, 0]]
+    assert steps.place(scores, "scores", lambda tokens: tokens[-1]).tolist() == [[2, 4, 0], [8, 16, 32], [0, 0, 0]]
+
+
+@given(random_rows())
+def test_scores_a_token_are_placed_as_the_sum_over_tokens_is(rows: list[Rollout]) -> None:
+    batch = collate(rows)
+    steps = number_steps(batch, batch.tokens % 3 == 0)
+    tokens = torch.zeros(batch.tokens.shape, dtype=torch.float64)
+    for n, scores in enumerate(batch.step_rewards):
+        if scores is not None:
+            tokens[batch.action_mask & (batch.rollout_of == n)] = torch.tensor(scores, dtype=torch.float64)
+
+    assert torch.equal(steps.place(batch.step_rewards, "step rewards", sum), steps.sum(tokens))
+
