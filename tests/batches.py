@@ -1,4 +1,4 @@
-"""Batches for the tests: rollouts drawn by a picture of their mask, random ones, and the same batch laid out otherwise."""
+"""Batches for the tests: rollouts from a picture of their mask, random ones, and one batch laid out otherwise."""
 
 from __future__ import annotations
 

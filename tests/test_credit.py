@@ -6,7 +6,6 @@ import doctest
 
 import pytest
 import torch
-from batches import INF, NAN, batch_of, random_rows, recut
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -15,6 +14,7 @@ from apportion import credit
 from apportion.rollouts import Rollout, Rollouts, collate, pack
 from apportion.steps import splitters
 from apportion.steps.spread import repeat
+from batches import INF, NAN, batch_of, random_rows, recut
 
 DISCOUNTS = st.sampled_from([0.0, 0.25, 0.9, 0.95, 1.0])
 

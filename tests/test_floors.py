@@ -29,8 +29,6 @@ def test_every_folder_of_modules_is_a_package_and_so_stands_on_a_floor() -> None
 def test_importing_apportion_loads_no_heavy_package() -> None:
     program = f"import sys, apportion; print(*(set({HEAVY!r}) & set(sys.modules)))"
 
-    loaded = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    ).stdout.split()
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
 
     assert loaded == []

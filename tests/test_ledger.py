@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from batches import INF, NAN, batch_of, ledger_of, row
 from torch import Tensor
 
 from apportion import credit, ledger, recipes
@@ -17,6 +16,7 @@ from apportion.rewards.mixing import Mixed
 from apportion.rollouts import Rollouts, collate
 from apportion.steps import splitters, spread
 from apportion.values import baselines
+from batches import INF, NAN, batch_of, ledger_of, row
 
 
 def a_batch() -> Rollouts:
@@ -84,7 +84,9 @@ def test_credit_that_a_function_pays_to_the_unscored_is_taken_back() -> None:
 
 
 def test_the_same_sum_at_another_place_is_seen_by_steps_and_not_by_the_whole_answer() -> None:
-    batch = collate([row("aaaa", outcome=0.0, step_rewards=rewards) for rewards in ((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0))])
+    batch = collate(
+        [row("aaaa", outcome=0.0, step_rewards=rewards) for rewards in ((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0))]
+    )
     to_go = replace(recipes.by_name("reinforce"), split=splitters.every_token, credit=credit.to_go)
 
     assert apportion(batch, to_go).advantage.tolist() == [[1, 0, 0, 0], [1, 1, 1, 1]]
@@ -137,9 +139,7 @@ def shifted(rewards: Tensor, values: Tensor) -> Tensor:
         pytest.param(ledger.consistency, {"credit": credit.to_go}, id="consistency: later rewards"),
         pytest.param(ledger.group_balance, {}, id="group balance: values that are no group mean"),
         pytest.param(ledger.silence, {"spread": lambda steps, to: torch.ones(to.cell.shape)}, id="silence: all paid"),
-        pytest.param(
-            ledger.conservation(gamma=0.5), {"credit": credit.gae_with(gamma=1.0, lam=0.0)}, id="other gamma"
-        ),
+        pytest.param(ledger.conservation(gamma=0.5), {"credit": credit.gae_with(gamma=1.0, lam=0.0)}, id="other gamma"),
         pytest.param(ledger.conservation(lam=0.5), {"credit": credit.gae_with(gamma=1.0, lam=0.0)}, id="other lam"),
     ],
 )
@@ -237,3 +237,29 @@ def test_a_ledger_that_keeps_its_laws_is_returned() -> None:
 
     assert found.require_laws() is found
     assert [r.law for r in found.check()] == ["conservation", "consistency", "traceability", "silence", "group balance"]
+
+
+def test_each_rollout_has_a_row_with_its_part_of_every_column() -> None:
+    two_lines, one_line, unscored = (row["ledger"] for row in apportion(a_batch(), recipes.by_name("vineppo")).rows())
+
+    assert two_lines == {
+        "recipe": "vineppo",
+        "step_of": [-1, 0, 0, -1, 1],
+        "parts": {"outcome": [0, 1], "process": [0, 0]},
+        "reward": [0, 1],
+        "value": [0.25, 0.75],
+        "credit": [0.5, 0.25],
+        "normalised": [0.5, 0.25],
+        "advantage": [0, 0.5, 0.5, 0, 0.25],
+    }
+    assert (one_line["step_of"], one_line["parts"]["process"]) == ([0, 0], [0.125])
+    assert (one_line["credit"], one_line["advantage"]) == ([-0.375], [-0.375, -0.375])
+    assert unscored["step_of"] == [0, 0]
+    assert [unscored[name] for name in ("value", "credit", "normalised", "advantage")] == [None] * 4
+
+
+def test_a_row_carries_the_rollout_it_tells_of() -> None:
+    rows = apportion(a_batch(), recipes.by_name("vineppo")).rows()
+
+    assert [row["outcome"] for row in rows] == [1.0, 0.0, None]
+    assert [(row["prompt"], row["response"]) for row in rows] == [([0], [1, 2, 3, 4]), ([], [0, 1]), ([], [0, 1])]

@@ -6,12 +6,12 @@ from functools import partial
 
 import pytest
 import torch
-from batches import INF, NAN
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from apportion import normalise
+from batches import INF, NAN
 
 Grids = tuple[Tensor, Tensor, Tensor]
 EVERY = [pytest.param(function, id=name) for name, function in normalise.BY_NAME.items()]
@@ -103,13 +103,12 @@ def test_rows_in_another_order_come_out_in_that_order(
 
 @pytest.mark.parametrize("dtype", ON)
 @pytest.mark.parametrize("size", [pytest.param(size, id=str(size)) for size in (1, 2, 3, 7, 64)])
-@pytest.mark.parametrize(
-    "function", [case for case in EVERY if case.id != "none"]
-)
+@pytest.mark.parametrize("entry", [pytest.param(0.1, id="good"), pytest.param(-0.1, id="bad")])
+@pytest.mark.parametrize("function", [case for case in EVERY if case.id != "none"])
 def test_equal_credit_tells_nothing_apart_and_is_exactly_zero(
-    function: normalise.Normalise, size: int, dtype: torch.dtype
+    function: normalise.Normalise, entry: float, size: int, dtype: torch.dtype
 ) -> None:
-    credit = torch.full((size, 2), 0.1, dtype=dtype)
+    credit = torch.full((size, 2), entry, dtype=dtype)
 
     found = function(credit, torch.ones(size, 2).bool(), torch.zeros(size, dtype=torch.int64))
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from batches import INF, NAN, batch_of, random_rows, recut, row, types_unchecked
 from hypothesis import given
 from hypothesis import strategies as st
 
 from apportion.errors import InputError
 from apportion.rollouts import Rollout, Rollouts, collate, pack
+from batches import INF, NAN, batch_of, random_rows, recut, row, types_unchecked
 
 
 def same(a: Rollouts, b: Rollouts) -> None:
@@ -241,7 +241,9 @@ def test_an_impossible_log_probability_is_refused_only_where_it_was_sampled(logp
             {"rollout_of": torch.tensor([[0, 0], [1, -1]])}, "row 1, position 1: action_mask is True", id="in padding"
         ),
         pytest.param(
-            {"turns": torch.zeros(1, 2, dtype=torch.int64)}, r"turns has shape \(1, 2\), tokens have \(2, 2\)", id="grid"
+            {"turns": torch.zeros(1, 2, dtype=torch.int64)},
+            r"turns has shape \(1, 2\), tokens have \(2, 2\)",
+            id="grid",
         ),
         pytest.param({"ids": ("only",)}, "ids has 1 entries for 2 rollouts", id="ids"),
         pytest.param({"texts": ("",) * 3}, "texts has 3 entries for 2 rollouts", id="texts"),

@@ -25,7 +25,7 @@ from apportion.tasks.chain import LETTERS, MARK, NAMES, SLIPS, Chain, first_erro
 from apportion.tasks.problem import Problem
 
 FOLDER = Path(__file__).parents[1] / "src" / "apportion" / "embedded"
-STEPS = range(2, 11)
+STEPS = range(2, 9)
 WORDINGS = range(4)
 PAD, EOS, UNK = "<pad>", "<eos>", "<unk>"
 IGNORED = -100
@@ -91,7 +91,10 @@ def least_loss(task: Chain, error: float) -> float:
 
 
 def train(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, options: argparse.Namespace) -> None:
-    """Fit the model to answers with planted errors; one warm-up, then a cosine to zero."""
+    """Fit the model to answers with planted errors, in the first third to ever longer ones.
+
+    The step size warms up for 100 updates, then follows a cosine to zero.
+    """
     rng = random.Random(options.seed)
     optimizer = torch.optim.AdamW(model.parameters(), options.lr, (0.9, 0.95), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -100,7 +103,7 @@ def train(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, options: 
     )
     began, excess = time.perf_counter(), 0.0
     for update in range(options.updates):
-        task = Chain(rng.randint(2, min(10, 2 + update // 80)), rng.choice(WORDINGS))
+        task = Chain(rng.choice(STEPS[: 1 + 21 * update // options.updates]), rng.choice(WORDINGS))
         ids, labels = draw_batch(tokenizer, task, options, rng)
         loss = model(input_ids=ids, labels=labels).loss
         loss.backward()
@@ -174,8 +177,8 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--updates", type=int, default=2000)
-    parser.add_argument("--tokens", type=int, default=4096)
-    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--tokens", type=int, default=2048)
+    parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--count", type=int, default=512, help="held-out problems a setting")
     options = parser.parse_args()
 

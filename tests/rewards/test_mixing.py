@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from batches import FLOATS, NAN, batch_of, random_rows, row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from apportion.rewards.mixing import AS_GIVEN, MIXES, Mixed, Reward, at_end
 from apportion.rollouts import Rollout, collate
 from apportion.steps import splitters, spread
 from apportion.steps.grid import number_steps
+from batches import FLOATS, NAN, batch_of, random_rows, row
 
 TWO_STEPS = torch.tensor([[True, False, True, False]])
 
@@ -57,7 +57,9 @@ def test_rewards_of_any_fineness_are_placed_without_guessing(
 def test_rewards_that_fit_neither_steps_nor_tokens_are_refused() -> None:
     batch = collate([row("aaaa", step_rewards=(0.1, 0.2, 0.3))])
 
-    with pytest.raises(InputError, match="3 step rewards came, which fits neither its 2 steps nor its 4 sampled tokens"):
+    with pytest.raises(
+        InputError, match="3 step rewards came, which fits neither its 2 steps nor its 4 sampled tokens"
+    ):
         AS_GIVEN(batch, number_steps(batch, TWO_STEPS))
 
 
@@ -114,7 +116,9 @@ def test_what_the_parts_of_a_rollout_must_add_up_to(
 
 @pytest.mark.parametrize("name", [pytest.param(name, id=name) for name in MIXES])
 @given(rows=random_rows(FLOATS), split=st.sampled_from(list(splitters.BY_NAME.values())))
-def test_parts_add_up_to_the_total_in_plain_arithmetic(name: str, rows: list[Rollout], split: splitters.Splitter) -> None:
+def test_parts_add_up_to_the_total_in_plain_arithmetic(
+    name: str, rows: list[Rollout], split: splitters.Splitter
+) -> None:
     reward = MIXES[name]
     batch = collate(rows, dtype=torch.float64)
     steps = split(batch)

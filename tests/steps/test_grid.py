@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from batches import INF, NAN, batch_of, random_rows, recut
 from hypothesis import given
 from hypothesis import strategies as st
 
 from apportion.errors import InputError
 from apportion.rollouts import Rollout, Rollouts, collate, pack
 from apportion.steps.grid import StepMap, number_steps
+from batches import INF, NAN, batch_of, random_rows, recut
+
 
 def three_rollouts() -> Rollouts:
     """Steps of 2 and 2 tokens round a tool gap; of 1 and 1; of none."""
@@ -157,4 +158,3 @@ def test_scores_a_token_are_placed_as_the_sum_over_tokens_is(rows: list[Rollout]
             tokens[batch.action_mask & (batch.rollout_of == n)] = torch.tensor(scores, dtype=torch.float64)
 
     assert torch.equal(steps.place(batch.step_rewards, "step rewards", sum), steps.sum(tokens))
-

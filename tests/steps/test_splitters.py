@@ -6,13 +6,13 @@ import re
 
 import pytest
 import torch
-from batches import batch_of, random_rows, recut, row
 from hypothesis import given
 from hypothesis import strategies as st
 
 from apportion.errors import InputError
 from apportion.rollouts import Rollout, collate
 from apportion.steps import splitters
+from batches import batch_of, random_rows, recut, row
 
 PROSE = row("aaaaaaaa", ["Add", " 2", ".\n\n", "So", " 5", ".\n\n", "Done", ""])
 # The check mark is one character of two tokens.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from batches import batch_of, random_rows
 from hypothesis import given
 
 from apportion.rollouts import Rollout, Rollouts, collate
 from apportion.steps import splitters, spread
 from apportion.steps.grid import StepMap, number_steps
+from batches import batch_of, random_rows
 
 SPREADS = [
     pytest.param(spread.repeat, id="repeat"),

@@ -58,7 +58,7 @@ def test_every_line_is_judged_given_the_line_before_it(response: str, verdicts: 
     assert first_error(PROBLEM, response) == first
 
 
-@pytest.mark.parametrize("steps", [2, 6, 10])
+@pytest.mark.parametrize("steps", [2, 6, 12])
 @pytest.mark.parametrize("wording", [0, 3])
 def test_an_answer_without_planted_errors_is_right(steps: int, wording: int) -> None:
     task, rng = Chain(steps, wording), random.Random(0)
@@ -84,10 +84,10 @@ def test_values_keep_two_digits_however_many_steps_go_wrong() -> None:
     rng = random.Random(0)
     for problem in Chain(12).sample(200, rng):
         results = write_answer(problem, rng, error=1.0).split("\n")
-        assert all(0 <= int(line.split("=")[-1]) <= 99 for line in results)
+        assert all(10 <= int(line.split("=")[-1]) <= 79 for line in results)
 
 
-@pytest.mark.parametrize("steps", [2, 6])
+@pytest.mark.parametrize("steps", [3, 6])
 def test_training_never_draws_a_held_out_problem(steps: int) -> None:
     task = Chain(steps, 1)
     held_out = {problem.prompt for problem in task.held_out(1000)}

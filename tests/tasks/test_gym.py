@@ -115,6 +115,17 @@ def test_a_number_without_end_never_reaches_the_scorer(text: str, monkeypatch: p
     assert task.score(problem, "2*x**2 + 3*x**12 - 1234") == 1.0
 
 
+def test_the_right_answer_is_never_too_much_for_the_scorer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = Gym("countdown", held_out=1)
+    entry = {"question": "Write a tower of nines.", "answer": "9**9**9", "metadata": {}}
+    monkeypatch.setattr(task, "_training", [entry])
+    problem = task.sample(1, random.Random(0))[0]
+    monkeypatch.setattr(task, "_training", Gym("spell_backward")._training)
+    assert task.score(problem, "9**9**9") == 1.0
+
+
 def failing(error: Exception):  # type: ignore[no-untyped-def]
     def score(answer: str, entry: object) -> float:
         raise error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from batches import SIXTEENTHS, batch_of, random_rows, row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from apportion.rewards.mixing import at_end
 from apportion.rollouts import Rollout, Rollouts, collate
 from apportion.steps import splitters
 from apportion.values import baselines
+from batches import SIXTEENTHS, batch_of, random_rows, row
 
 OF_GROUPS = [
     pytest.param(baselines.group_mean, id="group mean"),
@@ -83,10 +83,11 @@ def test_the_return_is_the_sum_over_steps_and_stands_before_each_of_them() -> No
 @pytest.mark.parametrize("value", OF_GROUPS)
 @pytest.mark.parametrize("dtype", [pytest.param(torch.float32, id="f32"), pytest.param(torch.float64, id="f64")])
 @pytest.mark.parametrize("size", [pytest.param(size, id=str(size)) for size in (1, 2, 3, 6, 7, 64)])
+@pytest.mark.parametrize("outcome", [pytest.param(0.1, id="good"), pytest.param(-0.1, id="bad")])
 def test_the_baseline_of_equal_returns_is_that_return_and_no_rounding_of_it(
-    value: baselines.Value, dtype: torch.dtype, size: int
+    value: baselines.Value, dtype: torch.dtype, size: int, outcome: float
 ) -> None:
-    batch = collate([row("a", outcome=0.1)] * size, dtype=dtype)
+    batch = collate([row("a", outcome=outcome)] * size, dtype=dtype)
 
     assert torch.equal(whole_values(batch, value), batch.outcome)
 
@@ -160,9 +161,9 @@ def test_values_may_be_missing_only_where_nothing_is_learned() -> None:
 
     assert baselines.given(batch, splitters.whole(batch), torch.zeros(3, 1)).tolist() == [[0.5], [0], [0]]
 
+    bare = collate([*rows, row("a", outcome=1.0, id="bare")])
     with pytest.raises(InputError, match="rollout bare has no step_values"):
-        batch = collate([*rows, row("a", outcome=1.0, id="bare")])
-        baselines.given(batch, splitters.whole(batch), torch.zeros(4, 1))
+        baselines.given(bare, splitters.whole(bare), torch.zeros(4, 1))
 
 
 def test_groups_may_skip_numbers() -> None:

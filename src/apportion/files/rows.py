@@ -22,7 +22,7 @@ from apportion.rollouts import Rollout, Rollouts, collate
 SCHEMA = 1
 
 _WORD = re.compile(r"[^\S\n]*(?:\w+|[^\w\s]|\n)|[^\S\n]+")
-_TOKEN_IDS = range(-(2**63), 2**63)
+_INT64 = range(-(2**63), 2**63)
 
 
 def load(path: str | Path) -> Rollouts:
@@ -139,7 +139,7 @@ def _add(tokens: _Tokens, part: Any, name: str, place: str) -> None:
         return
     if isinstance(part, str):
         tokens.add_text(part, sampled=sampled)
-    elif isinstance(part, list) and all(type(token) is int and token in _TOKEN_IDS for token in part):
+    elif isinstance(part, list) and all(type(token) is int and token in _INT64 for token in part):
         tokens.add_ids(part, sampled=sampled)
     elif isinstance(part, list) and all(isinstance(message, dict) for message in part):
         for message in part:
@@ -188,7 +188,7 @@ def _turns(row: Row, made: list[int], place: str) -> list[int]:
     if given is None:
         return made
     for n, turn in enumerate(given):
-        if type(turn) is not int or turn not in _TOKEN_IDS:
+        if type(turn) is not int or turn not in _INT64:
             raise InputError(f"{place}: turns[{n}] is {turn!r}; expected a whole number")
     return given
 
@@ -232,7 +232,7 @@ def _scores(row: Row, name: str, place: str) -> tuple[float, ...] | None:
     return tuple(float(score) for score in scores)
 
 
-def _finite(number: float) -> bool:
+def _finite(number: int | float) -> bool:
     """Whether float64 can hold it; JSON may have whole numbers of any length."""
     try:
         return math.isfinite(float(number))

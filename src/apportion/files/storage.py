@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -59,20 +60,18 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _jsonl_rows(path: Path) -> Iterator[tuple[str, Row]]:
-    with open(path, encoding="utf-8-sig", newline="\n") as file:
-        number = 0
-        try:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    place = f"{path}, line {number}"
-                    yield place, _parsed(line, place)
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}, after line {number}: not UTF-8 text ({error.reason})") from error
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                place = f"{path}, line {number}"
+                yield place, _parsed(line.removeprefix(codecs.BOM_UTF8) if number == 1 else line, place)
 
 
-def _parsed(line: str, place: str) -> Row:
+def _parsed(line: bytes, place: str) -> Row:
     try:
-        row = json.loads(line)
+        row = json.loads(line.decode())
+    except UnicodeDecodeError as error:
+        raise InputError(f"{place}: not UTF-8 text ({error.reason})") from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{place}: not JSON ({error})") from error
     if not isinstance(row, dict):

@@ -47,8 +47,10 @@ class CausalPolicy:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
         try:
             from transformers import AutoModelForCausalLM, AutoTokenizer
+            from transformers.utils import logging
         except ImportError as error:
             raise InputError("a model needs transformers: pip install 'apportion[train]'") from error
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         folder, options = (path, {}) if path.is_dir() else (path.parent, {"gguf_file": path.name})
         try:
             tokenizer = AutoTokenizer.from_pretrained(folder, **options)
@@ -91,15 +93,18 @@ class CausalPolicy:
 
     def sample(self, prompts: Sequence[Sequence[int]], sampling: Sampling, generator: torch.Generator) -> list[Sample]:
         """Continue every prompt once."""
-        longest = max(len(prompt) for prompt in prompts)
-        if longest + sampling.max_new_tokens > self.context:
-            raise InputError(
-                f"a prompt of {longest} tokens and {sampling.max_new_tokens} new ones do not fit the model's context "
-                f"of {self.context}; shorten the prompt or lower max_new_tokens"
-            )
+        self.refuse_long(max(len(prompt) for prompt in prompts), sampling.max_new_tokens)
         samples = sample(self.model, prompts, sampling, self.ends, generator)
         self.generated += sum(len(one.tokens) for one in samples)
         return samples
+
+    def refuse_long(self, prompt: int, answer: int) -> None:
+        """Raise InputError if a prompt and an answer of so many tokens do not fit the model's context."""
+        if prompt + answer > self.context:
+            raise InputError(
+                f"a prompt of {prompt} tokens and {answer} new ones do not fit the model's context "
+                f"of {self.context}; shorten the prompt or lower max_new_tokens"
+            )
 
     def logprobs(
         self,

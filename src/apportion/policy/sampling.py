@@ -79,11 +79,11 @@ def _sample_lot(
             input_ids=ids,
             attention_mask=attention,
             position_ids=positions,
-            past_key_values=cache,
+            cache=cache,
             use_cache=True,
             logits_to_keep=1,
         )
-        cache = out.past_key_values
+        cache = out.cache
         drawn, drawn_logprobs = draw(out.logits[:, -1], sampling, generator)
         tokens[rows[running], t] = drawn[running]
         logprobs[rows[running], t] = drawn_logprobs[running]

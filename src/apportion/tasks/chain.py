@@ -29,9 +29,11 @@ from apportion.tasks.problem import Problem
 LETTERS = "abcdefgh"
 NAMES = "ABCDEFGHIJKL"
 MARK = "~"
-LOWEST, HIGHEST = 20, 79
+LOWEST, HIGHEST = 30, 59
 """True running values lie within these two, so that slips still have two digits."""
-SLIPS = (-10, -2, -1, 1, 2, 10)
+LARGEST = 5
+"""The largest move, up or down."""
+SLIPS = (-3, -2, -1, 1, 2, 3)
 """What a wrong step adds to its result."""
 FARTHEST = 20
 """How far slips may carry a running value from the true one."""
@@ -153,9 +155,9 @@ def _draw(steps: int, rng: random.Random) -> tuple[str, int]:
     value = rng.randint(LOWEST, HIGHEST)
     text = str(value)
     for name in NAMES[:steps]:
-        move = rng.choice((-1, 1)) * rng.randint(1, 9)
+        move = rng.choice((-1, 1)) * rng.randint(1, LARGEST)
         while not LOWEST <= value + move <= HIGHEST:
-            move = rng.choice((-1, 1)) * rng.randint(1, 9)
+            move = rng.choice((-1, 1)) * rng.randint(1, LARGEST)
         value += move
         text += f"{name}{move:+d}"
     return text, value

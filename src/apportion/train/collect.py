@@ -53,6 +53,11 @@ class Collector:
     task: Task
     config: TrainConfig
 
+    def refuse_long(self, problems: Sequence[Problem]) -> None:
+        """Raise InputError if an answer to one of the problems might not fit the model's context."""
+        longest = max(len(self.policy.encode(problem.prompt)) for problem in problems)
+        self.policy.refuse_long(longest, self.config.max_new_tokens)
+
     def rollouts(self, problems: Sequence[Problem], step: int) -> Rollouts:
         """`group` answers to every problem, not yet scored."""
         generator = self._chance(step, "sampling")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from apportion.ledger import Ledger
 
-Figures = dict[str, float | None]
+Figures = dict[str, int | float | None]
 
 PASS = 1.0
 """An answer passes when its outcome is at least this."""
@@ -41,7 +41,7 @@ class PassRate:
         low, high = self.interval
         return f"{self.rate:.1%} [{low:.1%}, {high:.1%}] of {self.scored}"
 
-    def as_dict(self) -> dict[str, float]:
+    def as_dict(self) -> dict[str, int | float]:
         low, high = self.interval
         return {**asdict(self), "rate": self.rate, "low": low, "high": high}
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -26,6 +26,7 @@ SMALL = 10_000_000
 """Below so many parameters a second CPU thread costs more than it brings."""
 
 
+@runtime_checkable
 class Watcher(Protocol):
     """Told what happens, as it happens: a live bar, say."""
 
@@ -38,23 +39,27 @@ class Trainer:
     """One run, from wherever its folder says it stands to its last step."""
 
     def __init__(self, run: RunFolder, config: TrainConfig, watcher: Watcher) -> None:
+        """Load all that the run needs; what is wrong with it shows here, before anything is written."""
         self.run, self.config, self.watcher = run, config, watcher
         self.task = make_task(config)
         self.recipe = by_name(config.recipe)
-        policy = CausalPolicy.load(config.model)
-        torch.set_num_threads(config.threads or (1 if policy.parameters < SMALL else torch.get_num_threads()))
-        self.updater = Updater(policy, config)
-        self.collector = Collector(policy, self.task, config)
-        self.policy = policy
-        self.first_step = self._take_up()
+        self.policy = CausalPolicy.load(config.model)
+        small = self.policy.parameters < SMALL
+        torch.set_num_threads(config.threads or (1 if small else torch.get_num_threads()))
+        self.collector = Collector(self.policy, self.task, config)
+        self.collector.refuse_long(self.task.held_out(config.held_out))
+        self.updater = Updater(self.policy, config)
+        self.generated = 0  # tokens sampled for training, Monte-Carlo continuations and all
         self._clock = Clock()
 
     def train(self) -> None:
         """Run to the end: test before, train, test after, save the model."""
-        self._evaluate("before")
-        for step in range(self.first_step, self.config.steps):
+        self.run.begin(self.config)
+        first_step = self._take_up()
+        self._evaluate("before", 0)
+        for step in range(first_step, self.config.steps):
             self._step(step)
-        self._evaluate("after")
+        self._evaluate("after", self.config.steps)
         self.run.save_model(self.policy.save)
 
     def _step(self, step: int) -> None:
@@ -69,16 +74,18 @@ class Trainer:
         with self._clock.phase("update"):
             order = torch_chance(self.config, step, "order", torch.device("cpu"))
             figures = self.updater.update(ledger, order)
+        tokens = self.policy.generated - generated_before
+        self.generated += tokens
         metrics = {
             "step": step,
             **ledger_figures(ledger),
             **figures,
             "sampled_tokens": int(rollouts.action_mask.sum()),
-            "generated_tokens": self.policy.generated,
+            "generated_tokens": self.generated,
         }
         with self._clock.phase("save"):
             self._write_down(step, metrics, ledger)
-        timings = self._clock.timings(step, self.policy.generated - generated_before)
+        timings = self._clock.timings(step, tokens)
         self.run.append("timings.jsonl", timings)
         self.watcher.stepped(metrics, timings)
 
@@ -97,7 +104,7 @@ class Trainer:
         if last or (step + 1) % self.config.checkpoint_every == 0:
             state = {
                 "step": step + 1,
-                "generated": self.policy.generated,
+                "generated": self.generated,
                 "optimiser": self.updater.optimiser.state_dict(),
             }
             self.run.save_checkpoint(step + 1, state, self.policy.save)
@@ -112,19 +119,18 @@ class Trainer:
         trained = CausalPolicy.load(folder)
         self.policy.model.load_state_dict(trained.model.state_dict())
         self.updater.optimiser.load_state_dict(state["optimiser"])
-        self.policy.generated = state["generated"]
+        self.generated = state["generated"]
         self.run.keep_steps_before(state["step"])
         return int(state["step"])
 
-    def _evaluate(self, when: str) -> None:
-        """Sample one answer to each held-out problem, as in training; done once and kept."""
-        known = self.run.evaluations().get(when)
-        if known is None:
-            problems = self.task.held_out(self.config.held_out)
-            rate = self.collector.pass_rate(problems, when)
-            self.run.write_evaluation(when, rate.as_dict())
-        else:
+    def _evaluate(self, when: str, step: int) -> None:
+        """Sample one answer to each held-out problem, as in training; done once for a step and kept."""
+        known = self.run.evaluations().get(when, {})
+        if known.get("step") == step:
             rate = PassRate(known["passed"], known["scored"])
+        else:
+            rate = self.collector.pass_rate(self.task.held_out(self.config.held_out), when)
+            self.run.write_evaluation(when, {"step": step, **rate.as_dict()})
         self.watcher.evaluated(when, rate)
 
 

@@ -27,6 +27,9 @@ from apportion.train.config import TrainConfig, read_toml, resolve, to_toml
 
 State = dict[str, Any]
 
+PART = ".part"
+"""Ending of a folder that is still being written, or whose writing was cut short."""
+
 
 class RunFolder:
     """Paths, and writing that is all or nothing."""
@@ -39,16 +42,13 @@ class RunFolder:
         self.report = self.path / "report.html"
 
     @classmethod
-    def create(cls, path: str | Path, config: TrainConfig) -> RunFolder:
-        """Start a new run in a folder that holds none."""
+    def new(cls, path: str | Path) -> RunFolder:
+        """A folder for a new run; nothing is written yet."""
         run = cls(path)
         if (run.path / "config.toml").exists():
             raise InputError(f"{path}: holds a run already; take it up with --resume, or give another --out")
         if run.path.exists() and not run.path.is_dir():
             raise InputError(f"{path}: is a file; --out names a folder")
-        for folder in (run.ledgers, run.checkpoints):
-            folder.mkdir(parents=True, exist_ok=True)
-        run.write_config(config)
         return run
 
     @classmethod
@@ -63,7 +63,10 @@ class RunFolder:
         file = self.path / "config.toml"
         return resolve(read_toml(file), place=str(file))
 
-    def write_config(self, config: TrainConfig) -> None:
+    def begin(self, config: TrainConfig) -> None:
+        """Make the folders and write down the settings."""
+        for folder in (self.ledgers, self.checkpoints):
+            folder.mkdir(parents=True, exist_ok=True)
         write_atomically(self.path / "config.toml", to_toml(config).encode())
 
     def append(self, name: str, row: dict[str, Any]) -> None:
@@ -105,12 +108,13 @@ class RunFolder:
             torch.save(state, folder / "state.pt")
 
         self._write_folder(target, write)
-        for older in sorted(self.checkpoints.glob("step-*"))[:-1]:
-            shutil.rmtree(older)
+        for other in self.checkpoints.iterdir():
+            if other != target:
+                shutil.rmtree(other)
 
     def newest_checkpoint(self) -> tuple[Path, State] | None:
         """The folder of the newest whole checkpoint with its state; None when there is none yet."""
-        whole = [path for path in sorted(self.checkpoints.glob("step-*")) if path.suffix != ".part"]
+        whole = sorted(path for path in self.checkpoints.glob("step-*") if path.suffix != PART)
         if not whole:
             return None
         state: State = torch.load(whole[-1] / "state.pt", weights_only=True)
@@ -120,7 +124,7 @@ class RunFolder:
         self._write_folder(self.model, save_model)
 
     def _write_folder(self, target: Path, write: Callable[[Path], object]) -> None:
-        beside = target.with_name(target.name + ".part")
+        beside = target.with_name(target.name + PART)
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
         write(beside)

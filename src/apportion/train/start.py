@@ -31,16 +31,14 @@ def open_run(settings: Settings, out: Path | None, resume: Path | None) -> tuple
     """A new run folder, or the one to take up, with its config."""
     if resume is None:
         config = resolve(settings)
-        return RunFolder.create(out or _fresh_folder(config), config), config
+        return RunFolder.new(out or _fresh_folder(config)), config
     run = RunFolder.open(resume)
     changed = sorted(settings.keys() - {"steps"}) + (["out"] if out else [])
     if changed:
         raise InputError(
             f"--resume goes on with the settings of {resume}; only steps may change, not {', '.join(changed)}"
         )
-    config = resolve(run.config().model_dump(exclude_none=True) | settings)
-    run.write_config(config)
-    return run, config
+    return run, resolve(run.config().model_dump(exclude_none=True) | settings)
 
 
 def train_run(run: RunFolder, config: TrainConfig, console: Console) -> None:

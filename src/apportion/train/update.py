@@ -14,7 +14,7 @@ from apportion.ledger import Ledger
 from apportion.policy.causal import CausalPolicy
 from apportion.train.config import TrainConfig
 
-Figures = dict[str, float]
+Figures = dict[str, int | float]
 
 
 @dataclass(frozen=True, eq=False)

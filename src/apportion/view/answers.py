@@ -13,7 +13,7 @@ from apportion.files import Row, read_rows
 
 GROUPS = 8
 """Groups shown of a ledger: those with the most credit."""
-TOKENS = 40_000
+TOKENS = 20_000
 """Tokens shown of a ledger; a group that goes beyond is cut after a whole answer."""
 STEP_COLUMNS = ("reward", "value", "credit", "normalised")
 
@@ -24,14 +24,15 @@ def read_ledger(path: Path) -> dict[str, Any]:
     Raises InputError where a column has not one entry a token, or one a step.
     """
     groups: dict[str, list[Row]] = {}
-    for place, row in read_rows(path):
-        groups.setdefault(str(row.get("group")), []).append(_answer(row, place))
+    for n, (place, row) in enumerate(read_rows(path)):
+        groups.setdefault(str(row.get("group")), []).append(_answer({"id": n} | row, place))
     chosen = sorted(groups, key=lambda name: _mean_size(groups[name]), reverse=True)[:GROUPS]
     shown, room = [], TOKENS
     for name in chosen:
         if room > 0:
             shown.append(_group(name, groups[name], room))
-            room -= sum(len(answer["id"]) for answer in shown[-1]["answers"])
+            whole = len(shown[-1]["answers"]) == len(groups[name])
+            room = room - sum(len(answer["id"]) for answer in shown[-1]["answers"]) if whole else 0
     order = list(groups)
     shown.sort(key=lambda group: order.index(group["name"]))
     strongest = order.index(chosen[0])
@@ -67,7 +68,7 @@ def _group(name: str, answers: list[Row], room: int) -> dict[str, Any]:
     prompts = {(answer["prompt"], tuple(answer["id"][: answer["prompt"]])) for answer in answers}
     shared = answers[0]["prompt"] if len(prompts) == 1 else 0
     prompt = {key: None if answers[0][key] is None else answers[0][key][:shared] for key in ("id", "text")}
-    kept = []
+    kept: list[Row] = []
     for answer in answers:
         room -= len(answer["id"]) - shared
         if room < 0 and kept:
@@ -89,13 +90,15 @@ def _answer(row: Row, place: str) -> Row:
     steps = {name: ledger.get(name) for name in STEP_COLUMNS} | (parts if len(parts) > 1 else {})
     scored = row.get("outcome") is not None and ledger.get("advantage") is not None
     return {
-        "name": str(row.get("id", "")),
+        "name": str(row["id"]),
         "outcome": number(row.get("outcome")),
         "ended": bool(row.get("ended", True)),
         "scored": scored,
         "prompt": len(prompt),
         "id": ids,
-        "text": _pieces(str(row["text"]), _fitting(spans, len(ids), "offsets", place)) if spans and "text" in row else None,
+        "text": _pieces(str(row["text"]), _fitting(spans, len(ids), "offsets", place))
+        if spans and "text" in row
+        else None,
         "of": _fitting(step_of, len(ids), "step_of", place),
         "advantage": _numbers(ledger.get("advantage"), len(ids), "advantage", place),
         "steps": {name: _numbers(column, count, name, place) for name, column in steps.items()},

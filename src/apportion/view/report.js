@@ -5,7 +5,7 @@
     { key: "pass_rate", name: "Pass rate", about: "answers of the training batch", percent: true },
     { key: "outcome_mean", name: "Outcome", about: "mean of the scored answers" },
     { key: "mean_abs_advantage", name: "|Advantage|", about: "mean over trained tokens", zero: true },
-    { key: "kl", name: "KL to the starting model", about: "nats a token", zero: true },
+    { key: "kl", name: "KL", about: "to the starting model, nats a token", zero: true },
     { key: "entropy", name: "Entropy", about: "nats a token", zero: true },
     { key: "grad_norm", name: "Gradient norm", about: "before clipping", zero: true },
     { key: "length_p50", name: "Answer length", about: "tokens: median, with 10 to 90 %", band: ["length_p10", "length_p90"], zero: true },
@@ -39,11 +39,10 @@
     if (value === null || value === undefined) return "–";
     const x = percent ? value * 100 : value;
     const size = Math.abs(x);
-    let text;
+    let text = String(Number(size.toPrecision(3)));
     if (percent) text = size.toFixed(1) + " %";
     else if (size >= 1000) text = Math.round(size).toLocaleString("en-US");
     else if (size !== 0 && size < 0.001) text = size.toExponential(1).replace("e-", "e" + MINUS);
-    else text = String(Number(size.toPrecision(3)));
     return (x < 0 ? MINUS : sign && x > 0 ? "+" : "") + text;
   }
 
@@ -53,7 +52,7 @@
   function ticks(low, high, count) {
     const raw = (high - low) / count;
     const unit = 10 ** Math.floor(Math.log10(raw));
-    const step = [1, 2, 5, 10].map((m) => m * unit).find((s) => s >= raw * 0.999);
+    const step = [1, 2, 2.5, 5, 10].map((m) => m * unit).find((s) => s >= raw * 0.999);
     const found = [];
     for (let n = Math.ceil(low / step - 1e-9); n * step <= high + step * 1e-9; n++) found.push(Number((n * step).toPrecision(12)));
     return found;
@@ -88,7 +87,7 @@
     const { curve, svg } = chart;
     const values = data.curves[curve.key];
     const band = (curve.band ?? []).map((key) => data.curves[key]);
-    const width = svg.clientWidth || 240, height = 118, left = 38, right = width - 6, top = 6, bottom = height - 20;
+    const width = svg.clientWidth || 240, height = 118, left = 42, right = width - 6, top = 6, bottom = height - 20;
     const all = known([values, ...band].flat());
     let low = Math.min(...all, ...(curve.zero || curve.percent ? [0] : [])), high = Math.max(...all, ...(curve.percent ? [0.1] : []));
     if (low === high) { const pad = Math.abs(low) * 0.1 || 1; if (!curve.zero || low) low -= pad; high += pad; }
@@ -100,7 +99,7 @@
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     for (const tick of yTicks) {
       draw("line", { class: "gridline", x1: left, x2: right, y1: y(tick), y2: y(tick) }, svg);
-      const label = curve.percent ? Math.round(tick * 100) + (tick === yTicks.at(-1) ? " %" : "") : say(tick);
+      const label = curve.percent ? Number((tick * 100).toPrecision(3)) + (tick === yTicks.at(-1) ? " %" : "") : say(tick);
       draw("text", { class: "tick", x: left - 6, y: y(tick) + 3.5, "text-anchor": "end" }, svg, label);
     }
     draw("line", { class: "axis", x1: left, x2: right, y1: bottom + 0.5, y2: bottom + 0.5 }, svg);
@@ -122,19 +121,15 @@
     });
   }
 
-  function nearest(step) {
-    return steps.reduce((best, s, i) => (Math.abs(s - step) < Math.abs(steps[best] - step) ? i : best), 0);
-  }
+  const nearest = (step) => steps.reduce((best, s, i) => (Math.abs(s - step) < Math.abs(steps[best] - step) ? i : best), 0);
 
   /** The same training step marked in all charts; null = the last one, unmarked. */
   function mark(index) {
     for (const chart of charts) {
-      const i = index ?? steps.length - 1;
-      const value = chart.values[i];
-      const seen = index !== null;
+      const i = index ?? steps.length - 1, value = chart.values[i], seen = index !== null;
       chart.output.textContent = (seen ? `step ${steps[i]}: ` : "") + say(value, chart.curve);
       chart.cursor.setAttribute("visibility", seen ? "visible" : "hidden");
-      chart.point.setAttribute("visibility", seen && value !== null ? "visible" : "hidden");
+      chart.point.setAttribute("visibility", (seen || steps.length === 1) && value !== null ? "visible" : "hidden");
       for (const name of ["x1", "x2"]) chart.cursor.setAttribute(name, chart.x(steps[i]));
       chart.point.setAttribute("cx", chart.x(steps[i]));
       chart.point.setAttribute("cy", chart.y(value ?? 0));
@@ -155,14 +150,13 @@
       if (!known(values).length) continue;
       const [figure, caption, output] = [make("figure", "chart"), make("figcaption"), make("output")];
       const svg = draw("svg", { role: "img", tabindex: 0, "aria-label": `${curve.name}: from ${say(known(values)[0], curve)} to ${say(known(values).at(-1), curve)}` });
-      caption.append(make("b", "", curve.name), output);
+      caption.append(make("strong", "", curve.name), output);
       figure.append(caption, make("div", "about", curve.about), svg);
       $(".charts").append(figure);
       const chart = { curve, svg, output };
       let here = steps.length - 1;
       svg.addEventListener("pointermove", (event) => mark((here = chart.at(event.clientX - svg.getBoundingClientRect().left))));
-      svg.addEventListener("pointerleave", () => mark(null));
-      svg.addEventListener("blur", () => mark(null));
+      for (const end of ["pointerleave", "blur"]) svg.addEventListener(end, () => mark(null));
       svg.addEventListener("keydown", (event) => {
         const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
         if (!move) return;
@@ -176,8 +170,7 @@
       $("#smooth input").addEventListener("change", (event) => { smooth = event.target.checked; drawCurves(); });
     }
     drawCurves();
-    let width = innerWidth;
-    addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; drawCurves(); } });
+    addEventListener("resize", drawCurves);
   }
 
   // ---- Answers ------------------------------------------------------------------------------------------------
@@ -238,7 +231,7 @@
     return box;
   }
 
-  /** Reward so far plus value, step by step: every rise and fall is what the step was credited with. */
+  /** Reward so far plus value, step by step. With telescoping credit, every rise and fall is the credit of a step. */
   function drawWalk(answer) {
     const { reward, value } = answer.steps;
     if (!answer.scored || reward.length < 2 || value.includes(null) || reward.includes(null)) return null;
@@ -261,43 +254,33 @@
     return walk;
   }
 
-  function pip(answer) {
-    const outcome = answer.outcome;
-    return make("span", "pip " + (outcome === null ? "unscored" : outcome >= PASS ? "passed" : ""));
-  }
+  const pip = ({ outcome }) => make("span", "pip " + (outcome === null ? "unscored" : outcome >= PASS ? "passed" : ""));
 
   function drawAnswer(answer) {
     const shown = { owner: answer, tokens: [] };
     const node = make("article", "answer");
     const head = make("header");
-    const title = make("b", "", answer.outcome === null ? "not scored" : `outcome ${say(answer.outcome)}`);
+    const title = make("strong", "", answer.outcome === null ? "not scored" : `outcome ${say(answer.outcome)}`);
     title.prepend(pip(answer));
     const count = answer.steps.reward.length, sampled = answer.of.filter((k) => k >= 0).length;
     head.append(title, make("span", "", `answer ${answer.name}`), make("span", "", `${count} ${count === 1 ? "step" : "steps"}`), make("span", "", `${sampled.toLocaleString("en-US")} tokens`));
     if (!answer.ended) head.append(make("span", "flag", "cut off"));
-    const text = drawTokens(answer, shown);
+    const text = drawTokens(answer, shown), walk = drawWalk(answer);
     node.append(head, text);
-    const walk = drawWalk(answer);
-    if (walk) {
-      node.append(walk);
-      shown.walk = [...walk.querySelectorAll("rect")];
-      walk.addEventListener("pointerover", (event) => {
-        const k = Number(event.target.dataset.k ?? -1);
-        if (k >= 0) point(shown, answer.of.indexOf(k), false);
-      });
-      walk.addEventListener("pointerleave", clear);
-    }
     listen(text, shown);
+    if (!walk) return node;
+    node.append(walk);
+    shown.walk = [...walk.querySelectorAll("rect")];
+    walk.addEventListener("pointerover", ({ target }) => { if (target.dataset.k) point(shown, answer.of.indexOf(Number(target.dataset.k)), false); });
+    walk.addEventListener("pointerleave", clear);
     return node;
   }
 
   /** Hover and keyboard: arrows go to the next token or step. */
   function listen(box, shown) {
-    const at = (event) => { const token = event.target.closest(".token"); return token ? Number(token.dataset.t) : -1; };
-    box.addEventListener("pointerover", (event) => { const t = at(event); if (t >= 0) point(shown, t); });
-    box.addEventListener("focusin", (event) => { const t = at(event); if (t >= 0) point(shown, t); });
-    box.addEventListener("pointerleave", clear);
-    box.addEventListener("focusout", clear);
+    const at = (event) => Number(event.target.closest(".token")?.dataset.t ?? -1);
+    for (const begin of ["pointerover", "focusin"]) box.addEventListener(begin, (event) => { if (at(event) >= 0) point(shown, at(event)); });
+    for (const end of ["pointerleave", "focusout"]) box.addEventListener(end, clear);
     box.addEventListener("keydown", (event) => {
       const from = at(event), of = shown.owner.of;
       let to = { ArrowLeft: from - 1, ArrowRight: from + 1 }[event.key];
@@ -351,7 +334,7 @@
     }
     box.replaceChildren(...cells.map(([name, value, tone]) => {
       const cell = make("div", tone > 0 ? "credit" : tone < 0 ? "blame" : "");
-      cell.append(make("span", "", name), make("b", "", value));
+      cell.append(make("span", "", name), make("strong", "", value));
       return cell;
     }));
     box.hidden = false;
@@ -390,6 +373,7 @@
     $("#answers-note").textContent =
       `This page holds ${data.ledgers.length} of ${data.ledgers_total} saved ledgers, and of this one ${ledger.groups.length} of ${ledger.groups_total} groups${most}` +
       (answers.length < total ? `; of this group ${answers.length} of ${total} answers.` : ".") +
+      (answers.some((answer) => answer.advantage.some(Boolean)) ? "" : " Here every advantage is 0.") +
       " A filled dot is an answer that passed. Point at a token, or move with the arrow keys.";
     $(".prompt").replaceChildren();
     if (prompt.id.length) {

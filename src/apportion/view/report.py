@@ -52,7 +52,7 @@ def write_report(run: Path) -> Path:
         data=_data(run, metrics),
     )
     path = run / "report.html"
-    write_atomically(path, page.encode("utf-8", errors="replace"))
+    write_atomically(path, page.replace("\0", "\ufffd").encode("utf-8", errors="replace"))
     return path
 
 
@@ -99,11 +99,16 @@ def _settings(config: Path) -> list[tuple[str, Any, str]]:
     return [(name, values.get(name), about.get(name, "")) for name in dict.fromkeys([*about, *values])]
 
 
-def _evaluations(path: Path) -> dict[str, Row]:
-    """The pass rates `before` and `after`; absent where nothing was tested."""
+def _evaluations(path: Path) -> dict[str, Row | None]:
+    """The pass rates `before` and `after`; None where nothing was tested."""
     found = _parsed(path.read_text(encoding="utf-8"), str(path)) if path.is_file() else {}
-    rates = {when: {key: number(x) for key, x in row.items()} for when, row in found.items() if isinstance(row, dict)}
-    return {when: row for when, row in rates.items() if None not in map(row.get, ("rate", "low", "high", "scored"))}
+    return {when: _pass_rate(found.get(when)) for when in ("before", "after")}
+
+
+def _pass_rate(found: Any) -> Row | None:
+    entries = found if isinstance(found, dict) else {}
+    rate = {name: number(entries.get(name)) for name in ("rate", "low", "high", "scored")}
+    return None if None in rate.values() else rate
 
 
 def _logged(path: Path) -> list[Row]:

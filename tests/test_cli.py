@@ -1,0 +1,151 @@
+"""The command line as a user in a hurry meets it: one clear line, exit status 2, nothing half written."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from apportion import cli
+from apportion.errors import ApportionError
+
+ROW = {"prompt": "2+2?", "response": "2+2=4\n4", "outcome": 1.0, "group": "a"}
+
+
+def call(*arguments):
+    """Exit status, and what a terminal would show."""
+    result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+    if isinstance(result.exception, ApportionError):
+        return 2, str(result.exception)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+def write(path, *rows):
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def plain_output(monkeypatch, tmp_path):
+    monkeypatch.setattr(cli, "console", Console(width=120, force_terminal=False))
+    monkeypatch.chdir(tmp_path)
+
+
+BAD_ROWS = [
+    pytest.param("{", ["line 2", "not JSON"], id="bad-json"),
+    pytest.param("[1]", ["line 2", "expected an object"], id="not-an-object"),
+    pytest.param({"response": "x", "outcome": 1}, ["line 2", "'group' is missing"], id="missing-field"),
+    pytest.param('{"response": "x", "group": 1, "outcome": NaN}', ["line 2", "outcome is nan", "null"], id="nan-score"),
+    pytest.param(ROW | {"outcome": "good"}, ["line 2", "outcome is 'good'"], id="text-score"),
+    pytest.param(ROW | {"schema": 9}, ["line 2", "schema 9"], id="unknown-schema"),
+    pytest.param(ROW | {"action_mask": [True]}, ["line 2", "action_mask has 1 entries"], id="short-mask"),
+    pytest.param(ROW | {"step_rewards": [1.0] * 9}, ["9 step rewards", "neither"], id="rewards-that-fit-nothing"),
+]
+
+
+@pytest.mark.parametrize(("row", "words"), BAD_ROWS)
+def test_a_bad_row_is_named_and_nothing_is_written(tmp_path, row, words):
+    source, target = write(tmp_path / "in.jsonl", ROW, row), tmp_path / "out.jsonl"
+    status, said = call("credit", source, "--recipe", "grpo", "--out", target)
+    assert status == 2
+    assert all(word in said for word in words), said
+    assert "\n" not in said.strip()
+    assert list(tmp_path.iterdir()) == [source]
+
+
+BAD_CALLS = [
+    pytest.param(
+        ["credit", "gone.jsonl", "--recipe", "grpo", "--out", "o.jsonl"],
+        ["gone.jsonl", "no such file"],
+        id="wrong-path",
+    ),
+    pytest.param(
+        ["credit", "in.jsonl", "--recipe", "gpro", "--out", "o.jsonl"], ["did you mean 'grpo'"], id="unknown-recipe"
+    ),
+    pytest.param(
+        ["credit", "in.jsonl", "--recipe", "grpo", "--out", "o.csv"], [".jsonl or .parquet"], id="wrong-ending"
+    ),
+    pytest.param(
+        ["credit", "in.jsonl", "--recipe", "vineppo", "--out", "o.jsonl"], ["no step_values"], id="values-not-given"
+    ),
+    pytest.param(
+        ["credit", "in.jsonl", "--recipe", "grpo", "--split", "line", "--out", "o.jsonl"],
+        ["did you mean 'lines'"],
+        id="unknown-splitter",
+    ),
+    pytest.param(
+        ["credit", "in.jsonl", "--recipe", "grpo", "--split", "after:(", "--out", "o.jsonl"],
+        ["no regular expression"],
+        id="bad-regex",
+    ),
+    pytest.param(
+        ["credit", "in.jsonl", "--recipe", "grpo", "--mix", "prof", "--out", "o.jsonl"],
+        ["did you mean 'proof'"],
+        id="unknown-mix",
+    ),
+    pytest.param(["train", "--recipe", "gpro"], ["did you mean 'grpo'"], id="train-unknown-recipe"),
+    pytest.param(["train", "--model", "gone"], ["gone", "no such folder"], id="train-wrong-model"),
+    pytest.param(["train", "--data", "gone.jsonl"], ["gone.jsonl"], id="train-wrong-data"),
+    pytest.param(["train", "--config", "gone.toml"], ["gone.toml"], id="train-wrong-config"),
+    pytest.param(["train", "--resume", "gone"], ["gone", "no run"], id="resume-nothing"),
+    pytest.param(["train", "--set", "lr=1"], ["no setting 'lr'"], id="unknown-setting"),
+    pytest.param(["train", "--set", "steps"], ["KEY=VALUE"], id="setting-without-value"),
+    pytest.param(["train", "--set", "task=gym:chain_summ"], ["chain_sum"], id="unknown-gym-task"),
+    pytest.param(["train", "--set", "task=chian"], ["chain"], id="unknown-task"),
+    pytest.param(["train", "--set", "max_new_tokens=100000"], ["context"], id="longer-than-the-context"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), BAD_CALLS)
+def test_a_bad_call_ends_in_one_line_and_leaves_nothing_behind(tmp_path, arguments, words):
+    write(tmp_path / "in.jsonl", ROW)
+    status, said = call(*arguments)
+    assert status == 2
+    assert all(word in said for word in words), said
+    assert "\n" not in said.strip()
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_a_bad_call_in_a_shell_prints_one_line_to_stderr_without_a_traceback():
+    done = subprocess.run(
+        [sys.executable, "-m", "apportion", "credit", "gone.jsonl", "--recipe", "grpo", "--out", "o.jsonl"],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "apportion: gone.jsonl: there is no such file\n"
+
+
+def test_credit_writes_every_row_with_its_ledger_and_says_that_the_laws_hold(tmp_path):
+    rows = [ROW, ROW | {"outcome": 0.0}, ROW | {"outcome": None}]
+    source, target = write(tmp_path / "in.jsonl", *rows), tmp_path / "out.jsonl"
+    status, said = call("credit", source, "--recipe", "grpo", "--out", target)
+    assert status == 0
+    assert "3 in 1 groups; 1 without credit" in said
+    assert said.count("holds") == 5
+    ledgers = [json.loads(line)["ledger"] for line in target.read_text().splitlines()]
+    assert ledgers[0]["credit"] == [0.5]
+    assert ledgers[1]["credit"] == [-0.5]
+    assert ledgers[2]["credit"] is None
+
+
+def test_given_step_values_become_step_credit(tmp_path):
+    source = write(tmp_path / "in.jsonl", ROW | {"step_values": [0.5, 0.75]})
+    target = tmp_path / "out.jsonl"
+    assert call("credit", source, "--recipe", "vineppo", "--out", target)[0] == 0
+    assert json.loads(target.read_text())["ledger"]["credit"] == [0.25, 0.25]
+
+
+def test_parquet_goes_in_and_comes_out(tmp_path):
+    source = write(tmp_path / "in.jsonl", ROW, ROW | {"outcome": 0.0})
+    assert call("credit", source, "--recipe", "rloo", "--out", tmp_path / "once.parquet")[0] == 0
+    assert call("credit", tmp_path / "once.parquet", "--recipe", "rloo", "--out", tmp_path / "twice.parquet")[0] == 0
+
+
+def test_explain_walks_to_its_end():
+    status, said = call("explain")
+    assert status == 0
+    assert "4.3" in said

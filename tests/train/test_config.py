@@ -1,0 +1,46 @@
+import pytest
+
+from apportion.errors import InputError
+from apportion.train.config import EMBEDDED, TrainConfig, read_toml, resolve, to_toml
+
+
+def test_the_embedded_model_gets_its_own_defaults_and_the_user_stands_above_them():
+    assert resolve({}).learning_rate == EMBEDDED["learning_rate"]
+    assert resolve({"learning_rate": 0.5}).learning_rate == 0.5
+    assert resolve({"model": "some/folder"}).learning_rate == TrainConfig().learning_rate
+
+
+def test_what_is_written_as_toml_is_read_back_as_the_same_config(tmp_path):
+    config = resolve({"recipe": "rloo", "seed": 7, "data": 'a "quoted" name.jsonl'})
+    (tmp_path / "config.toml").write_text(to_toml(config))
+    assert resolve(read_toml(tmp_path / "config.toml")) == config
+
+
+def test_every_setting_says_what_it_is():
+    assert all(field.description for field in TrainConfig.model_fields.values())
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        pytest.param({"recipee": "grpo"}, ["recipee", "did you mean 'recipe'"], id="unknown-key"),
+        pytest.param({"recipe": "gpro"}, ["gpro", "did you mean 'grpo'"], id="unknown-recipe"),
+        pytest.param({"reduction": "tokenmean"}, ["did you mean 'token_mean'"], id="unknown-reduction"),
+        pytest.param({"temperature": 0}, ["temperature is 0", "greater than 0"], id="zero-temperature"),
+        pytest.param({"steps": "many"}, ["steps is 'many'"], id="wrong-type"),
+        pytest.param({"task": "data"}, ["names the file"], id="data-without-file"),
+        pytest.param({"task": "chain", "data": "x.jsonl"}, ["names the file"], id="file-without-data"),
+        pytest.param({"updates": 1000}, ["1000 updates"], id="more-updates-than-rollouts"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused_by_name(settings, words):
+    with pytest.raises(InputError) as refusal:
+        resolve(settings)
+    assert all(word in str(refusal.value) for word in words), refusal.value
+
+
+@pytest.mark.parametrize("content", [pytest.param("recipe = grpo", id="bare-word"), pytest.param("[", id="cut-short")])
+def test_a_file_that_is_no_toml_is_refused_by_name(tmp_path, content):
+    (tmp_path / "my.toml").write_text(content)
+    with pytest.raises(InputError, match=r"my\.toml"):
+        read_toml(tmp_path / "my.toml")

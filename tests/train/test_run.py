@@ -1,0 +1,156 @@
+"""Whole runs on the embedded model, small enough to take seconds."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from apportion import files
+from apportion.errors import InputError
+from apportion.policy.causal import CausalPolicy
+from apportion.train.config import resolve
+from apportion.train.loop import Trainer
+from apportion.train.run_folder import RunFolder
+
+TINY = {"prompts": 4, "group": 4, "chain_steps": 2, "max_new_tokens": 24, "held_out": 8, "ledger_every": 2}
+
+
+class Silent:
+    def evaluated(self, when, rate):
+        pass
+
+    def stepped(self, metrics, timings):
+        pass
+
+
+def train(path, **settings):
+    config = resolve(TINY | settings)
+    run = RunFolder.new(path)
+    Trainer(run, config, Silent()).train()
+    return run
+
+
+@pytest.mark.parametrize("recipe", ["reinforce", "grpo", "dr_grpo", "rloo", "vineppo"])
+def test_a_run_of_every_recipe_leaves_a_folder_that_can_be_read(tmp_path, recipe):
+    run = train(tmp_path / "run", recipe=recipe, steps=2, mc_samples=2)
+    rows = run.rows("metrics.jsonl")
+    assert [row["step"] for row in rows] == [0, 1]
+    assert all(value is None or abs(value) < float("inf") for row in rows for value in row.values())
+    assert rows[-1]["mismatch_max"] < 1e-3
+    ledger = json.loads((run.ledgers / "step-000001.jsonl").read_text().splitlines()[0])
+    assert ledger["ledger"]["recipe"] == recipe
+    assert len(files.load(run.ledgers / "step-000001.jsonl")) == 16
+    assert set(run.evaluations()) == {"before", "after"}
+    assert CausalPolicy.load(run.model).parameters == CausalPolicy.load("embedded").parameters
+
+
+def test_monte_carlo_continuations_are_counted_as_generated_tokens(tmp_path):
+    rows = train(tmp_path / "run", recipe="vineppo", steps=1, mc_samples=2).rows("metrics.jsonl")
+    plain = train(tmp_path / "plain", recipe="grpo", steps=1).rows("metrics.jsonl")
+    assert rows[0]["sampled_tokens"] == plain[0]["sampled_tokens"]
+    assert rows[0]["generated_tokens"] > 1.5 * plain[0]["generated_tokens"]
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path):
+    one, two, other = (
+        (train(tmp_path / name, steps=2, seed=seed).path / "metrics.jsonl").read_bytes()
+        for name, seed in [("one", 3), ("two", 3), ("other", 4)]
+    )
+    assert one == two
+    assert one != other
+
+
+def test_the_policy_moves_by_its_gradient_and_the_reference_stays(tmp_path):
+    config = resolve(TINY | {"steps": 2})
+    trainer = Trainer(RunFolder.new(tmp_path / "run"), config, Silent())
+    start = {name: weights.clone() for name, weights in trainer.policy.model.state_dict().items()}
+    trainer.train()
+    moved = trainer.policy.model.state_dict()
+    assert any(not torch.equal(start[name], moved[name]) for name in start)
+    reference = trainer.updater.reference.model.state_dict()
+    assert all(torch.equal(start[name], reference[name]) for name in start)
+
+
+def test_micro_batches_do_not_change_what_is_learnt(tmp_path):
+    whole = train(tmp_path / "whole", steps=1, micro_batch=16).rows("metrics.jsonl")[0]
+    cut = train(tmp_path / "cut", steps=1, micro_batch=3).rows("metrics.jsonl")[0]
+    assert cut["loss"] == pytest.approx(whole["loss"], abs=1e-6)
+    assert cut["grad_norm"] == pytest.approx(whole["grad_norm"], rel=1e-4)
+
+
+def test_several_updates_a_batch_move_the_ratio_away_from_1(tmp_path):
+    row = train(tmp_path / "run", steps=1, updates=4, learning_rate=1e-2).rows("metrics.jsonl")[0]
+    assert row["ratio_max"] > 1.01
+    assert row["mismatch_max"] < 1e-3
+
+
+def test_a_finished_run_is_taken_up_for_more_steps_as_if_it_had_never_stopped(tmp_path):
+    straight = train(tmp_path / "straight", steps=4)
+    stopped = train(tmp_path / "stopped", steps=2)
+    config = resolve(TINY | {"steps": 4})
+    Trainer(RunFolder.open(stopped.path), config, Silent()).train()
+    for name in ("metrics.jsonl", "evaluations.json"):
+        assert (stopped.path / name).read_bytes() == (straight.path / name).read_bytes()
+
+
+def test_a_run_killed_at_any_moment_ends_as_if_it_had_not_been(tmp_path):
+    command = [sys.executable, "-m", "apportion", "train"]
+    fresh = [*command, "--steps", "6", *(part for key in TINY for part in ("--set", f"{key}={TINY[key]}"))]
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    subprocess.run([*fresh, "--out", straight], check=True, capture_output=True)
+    for kill_at, start in [(1, [*fresh, "--out", killed]), (3, [*command, "--resume", killed])]:
+        process = subprocess.Popen(start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for_rows(killed / "metrics.jsonl", kill_at, process)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    finished = subprocess.run([*command, "--resume", killed], capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    for name in ("metrics.jsonl", "evaluations.json"):
+        assert (killed / name).read_bytes() == (straight / name).read_bytes()
+    assert (killed / "report.html").stat().st_size > 1000
+
+
+def wait_for_rows(path, count, process):
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if path.exists() and path.read_text().count("\n") >= count:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"no {count} rows came (exit status {process.poll()})")
+
+
+def test_a_row_cut_short_by_a_kill_is_dropped(tmp_path):
+    run = train(tmp_path / "run", steps=2)
+    whole = (run.path / "metrics.jsonl").read_bytes()
+    (run.path / "metrics.jsonl").write_bytes(whole + b'{"step": 2, "outc')
+    run.keep_steps_before(2)
+    assert (run.path / "metrics.jsonl").read_bytes() == whole
+
+
+def test_a_half_written_checkpoint_is_never_taken_up(tmp_path):
+    run = train(tmp_path / "run", steps=2)
+    (run.checkpoints / "step-000009.part").mkdir()
+    folder, state = run.newest_checkpoint()
+    assert (folder.name, state["step"]) == ("step-000002", 2)
+
+
+def test_a_folder_that_holds_a_run_is_not_written_over(tmp_path):
+    run = train(tmp_path / "run", steps=0)
+    with pytest.raises(InputError, match="holds a run already"):
+        RunFolder.new(run.path)
+
+
+def test_an_update_without_finite_numbers_is_skipped_and_counted(tmp_path, monkeypatch):
+    config = resolve(TINY | {"steps": 1})
+    trainer = Trainer(RunFolder.new(tmp_path / "run"), config, Silent())
+    start = {name: weights.clone() for name, weights in trainer.policy.model.state_dict().items()}
+    real = trainer.policy.logprobs
+    monkeypatch.setattr(trainer.policy, "logprobs", lambda *a, **k: tuple(x * float("nan") for x in real(*a, **k)))
+    trainer.train()
+    assert all(torch.equal(start[name], weights) for name, weights in trainer.policy.model.state_dict().items())
+    assert trainer.run.rows("metrics.jsonl")[0]["skipped_updates"] == 1
