@@ -149,3 +149,8 @@ def test_explain_walks_to_its_end():
     status, said = call("explain")
     assert status == 0
     assert "4.3" in said
+
+
+def test_explain_writes_a_page(tmp_path):
+    assert call("explain", "--out", tmp_path / "walk.html")[0] == 0
+    assert "4.3" in (tmp_path / "walk.html").read_text()

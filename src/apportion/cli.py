@@ -25,6 +25,7 @@ RecipeName = Annotated[str | None, typer.Option("--recipe", help=f"One of {', '.
 
 def main() -> None:
     """Run the command line; what the user can mend is said in one line."""
+    sys.path.insert(0, str(Path.cwd()))  # so that `module:function` finds the user's own modules
     try:
         app(standalone_mode=True)
     except (ApportionError, OSError) as error:
@@ -79,8 +80,15 @@ def credit(
 
 
 @app.command()
-def explain() -> None:
+def explain(
+    out: Annotated[Path | None, typer.Option(help="Write the walk as an HTML page instead of printing it.")] = None,
+) -> None:
     """Walk through one answer: policy, value, advantage, credit, every number worked out anew."""
-    from apportion.explain import explain_example
+    from apportion.explain import explain_example, explain_page
+    from apportion.files import write_atomically
 
-    explain_example(console)
+    if out is None:
+        explain_example(console)
+    else:
+        write_atomically(out, explain_page().encode())
+        console.print(f"written: {out}", highlight=False, soft_wrap=True)

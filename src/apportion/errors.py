@@ -18,9 +18,13 @@ class LawError(ApportionError):
     """Our sums: a law that the recipe declares does not hold on this batch."""
 
 
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The end of an error about an unknown name: the nearest known one, if any is near."""
+    names = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {names[0]!r}?" if names else ""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of an error about an unknown name: the nearest known one, and all of them."""
+    """As `nearest`, and all the known names."""
     names = list(known)
-    near = difflib.get_close_matches(word, names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ";"
-    return f"{hint} known: {', '.join(names)}"
+    return f"{nearest(word, names) or ';'} known: {', '.join(names)}"

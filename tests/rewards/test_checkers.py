@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from apportion.errors import InputError
-from apportion.rewards import checkers
+from apportion.rewards import checkers, math_judge
 from apportion.rewards.checkers import (
     CHECKERS,
     checker,
@@ -89,7 +89,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("response", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_text_is_wrong_at_once_and_raises_nothing(response: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkers, "LIMIT_S", 0.5)
+    monkeypatch.setattr(math_judge, "LIMIT_S", 0.5)
     started = time.monotonic()
     assert math_equal(response, "18") == 0.0
     assert time.monotonic() - started < 10
@@ -98,7 +98,7 @@ def test_hostile_text_is_wrong_at_once_and_raises_nothing(response: str, monkeyp
 def test_a_comparison_without_end_is_wrong_and_the_next_one_is_right(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(checkers, "LIMIT_S", 0.5)
+    monkeypatch.setattr(math_judge, "LIMIT_S", 0.5)
     assert math_equal(r"\boxed{9^{9^{9^{9}}}}", "18") == 0.0
     monkeypatch.undo()
     assert math_equal(r"\boxed{18}", "18") == 1.0
@@ -171,7 +171,7 @@ def test_every_listed_checker_resolves_by_its_name() -> None:
 
 
 def test_an_unknown_checker_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(InputError, match=r"'math_equals'\. Did you mean 'math_equal'\?"):
+    with pytest.raises(InputError, match=r"'math_equals'; did you mean 'math_equal'\?"):
         checker("math_equals")
 
 
@@ -220,7 +220,7 @@ def test_a_result_that_is_no_score_is_refused(function: str, message: str, own: 
 MISSING = {
     "module": ("no_such_module:f", "'no_such_module' could not be imported .*PYTHONPATH"),
     "empty module": (":f", "could not be imported"),
-    "function": ("own_checkers:lenght", "has no 'lenght'. Did you mean 'length'?"),
+    "function": ("own_checkers:lenght", "has no 'lenght'; did you mean 'length'?"),
     "not a function": ("own_checkers:THRESHOLD", "cannot be called as 'THRESHOLD'"),
 }
 
@@ -233,16 +233,16 @@ def test_a_function_that_is_not_there_is_refused(name: str, message: str, own: s
 
 def test_the_judge_ends_with_close_and_starts_again_when_needed() -> None:
     assert math_equal("it is 18", "18") == 1.0
-    child = checkers._judge._child
+    child = math_judge.judge._child
     assert child is not None
-    checkers._judge.close()
+    math_judge.judge.close()
     assert child.returncode is not None
     assert math_equal("it is 18", "18") == 1.0
 
 
 def test_a_judge_that_was_ended_from_outside_is_started_again() -> None:
     assert math_equal("it is 18", "18") == 1.0
-    child = checkers._judge._child
+    child = math_judge.judge._child
     assert child is not None
     child.kill()
     child.wait()
@@ -252,11 +252,11 @@ def test_a_judge_that_was_ended_from_outside_is_started_again() -> None:
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The source file of a math-verify that the judge loads in place of the real one."""
-    checkers._judge.close()
+    math_judge.judge.close()
     (tmp_path / "math_verify").mkdir()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     yield tmp_path / "math_verify" / "__init__.py"
-    checkers._judge.close()
+    math_judge.judge.close()
 
 
 def test_what_math_verify_prints_or_raises_does_not_disturb_the_verdicts(fake: Path) -> None:
@@ -267,10 +267,10 @@ def test_what_math_verify_prints_or_raises_does_not_disturb_the_verdicts(fake: P
         "def verify(right, said, **settings): return right == said\n"
     )
     assert math_equal("#### 17", "18") == 0.0
-    child = checkers._judge._child
+    child = math_judge.judge._child
     assert math_equal("#### bad", "18") == 0.0
     assert math_equal("#### 18", "18") == 1.0
-    assert checkers._judge._child is child
+    assert math_judge.judge._child is child
 
 
 def test_a_math_verify_that_does_not_load_is_refused_with_what_to_run(fake: Path) -> None:

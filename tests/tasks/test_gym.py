@@ -154,7 +154,7 @@ def test_a_problem_from_elsewhere_is_refused() -> None:
 
 
 REFUSED = {
-    "unknown dataset": ("chain_sums", {}, r"'chain_sums'\. Did you mean 'chain_sum'\?"),
+    "unknown dataset": ("chain_sums", {}, r"'chain_sums'; did you mean 'chain_sum'\?"),
     "unknown setting": ("chain_sum", {"terms": 3}, "refuses its settings.*'terms'"),
     "bad setting": ("chain_sum", {"min_terms": 9, "max_terms": 2}, "max_terms must be"),
     "no size": ("chain_sum", {"size": 0}, "size must be at least 1, not 0"),

@@ -66,10 +66,10 @@ def test_blank_lines_and_a_byte_order_mark_are_passed_over(tmp_path: Path) -> No
 
 
 BAD_LINES = {
-    "not JSON": ("{prompt: 1}", "not a JSON object on one line"),
-    "nested without end": ("[" * 100_000, "not a JSON object on one line"),
-    "a list": ("[1]", "a JSON object was expected.*found a list"),
-    "a number": ("3", "found the value 3"),
+    "not JSON": ("{prompt: 1}", "not JSON"),
+    "nested without end": ("[" * 100_000, "not JSON"),
+    "a list": ("[1]", "expected an object with fields, got list"),
+    "a number": ("3", "expected an object with fields, got int"),
     "no prompt": ('{"text": "a", "answer": "1"}', "no prompt.*fields: 'text', 'answer'"),
     "no answer": ('{"prompt": "a", "label": "1"}', "no answer.*fields: 'prompt', 'label'"),
     "no fields": ("{}", "the row's fields: none"),
@@ -101,12 +101,12 @@ def test_a_line_that_is_not_utf_8_is_refused_with_its_number(tmp_path: Path) -> 
 
 
 def test_a_missing_an_unreadable_and_an_empty_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no\.jsonl: .*No such file"):
+    with pytest.raises(InputError, match=r"no\.jsonl: there is no such file"):
         Prompts.load(tmp_path / "no.jsonl")
-    with pytest.raises(InputError, match="could not be read"):
+    with pytest.raises(InputError, match="no such file"):
         Prompts.load(tmp_path)
     (tmp_path / "empty.jsonl").write_text(" \n\n")
-    with pytest.raises(InputError, match=r"empty\.jsonl is empty.*\"prompt\""):
+    with pytest.raises(InputError, match=r"empty\.jsonl: the file holds no rows"):
         Prompts.load(tmp_path / "empty.jsonl")
 
 

@@ -7,27 +7,19 @@ your own, named as `module:function`, may also return a bool, another finite num
 
 from __future__ import annotations
 
-import atexit
-import difflib
 import functools
 import importlib
 import importlib.util
-import json
 import math
 import numbers
-import os
 import re
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from apportion.errors import InputError
+from apportion.errors import InputError, nearest
+from apportion.rewards.math_judge import judge
 
 Checker = Callable[[str, str], float | None]
 
-LIMIT_S = 5.0
-"""Seconds that one comparison of expressions may take before it counts as wrong."""
 MAX_CHARS = 1000
 """Longest expression that is compared; of an answer without a marker, the tail that is read."""
 
@@ -132,7 +124,7 @@ def math_equal(response: str, answer: str) -> float:
     right, said = _as_math(answer, bare=True), _as_math(response, bare=False)
     if max(len(right), len(said)) > MAX_CHARS + len(r"\boxed{}"):
         return 0.0
-    return float(_judge.agree(right, said))
+    return float(judge.agree(right, said))
 
 
 CHECKERS: dict[str, Checker] = {"math_equal": math_equal, "exact": exact}
@@ -154,16 +146,10 @@ def checker(name: str) -> Checker:
     if not colon:
         known = ", ".join(CHECKERS)
         raise InputError(
-            f"There is no checker named {name!r}.{did_you_mean(name, CHECKERS)} "
+            f"There is no checker named {name!r}{nearest(name, CHECKERS)} "
             f"Use one of {known}, or a function of your own as module:function."
         )
     return _checked(name, _load(module_name, function_name))
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the nearest of the known words, or an empty string."""
-    nearest = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f" Did you mean {nearest[0]!r}?" if nearest else ""
 
 
 def _load(module_name: str, function_name: str) -> Callable[[str, str], object]:
@@ -178,8 +164,8 @@ def _load(module_name: str, function_name: str) -> Callable[[str, str], object]:
     function = getattr(module, function_name, None)
     if not callable(function):
         what = "has no" if function is None else "holds a value that cannot be called as"
-        hint = did_you_mean(function_name, dir(module))
-        raise InputError(f"Checker {asked!r}: {module_name} {what} {function_name!r}.{hint}")
+        hint = nearest(function_name, dir(module))
+        raise InputError(f"Checker {asked!r}: {module_name} {what} {function_name!r}{hint}")
     checked: Callable[[str, str], object] = function
     return checked
 
@@ -230,103 +216,3 @@ def _require_math_verify() -> None:
             "math_equal needs the package math-verify, which is not installed. "
             'Install it with: pip install "apportion[train]"'
         )
-
-
-_CHILD = """\
-import faulthandler, json, logging, signal, sys
-faulthandler.dump_traceback_later(60, exit=True)
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-logging.disable()
-replies, sys.stdout = sys.stdout, sys.stderr
-try:
-    import resource
-    resource.setrlimit(resource.RLIMIT_AS, (2**32, resource.getrlimit(resource.RLIMIT_AS)[1]))
-except (ImportError, OSError, ValueError):
-    pass
-from math_verify import parse, verify
-faulthandler.cancel_dump_traceback_later()
-print("ready", file=replies, flush=True)
-for line in sys.stdin:
-    limit, answer, response = json.loads(line)
-    faulthandler.dump_traceback_later(limit, exit=True)
-    try:
-        expected = parse(answer, parsing_timeout=None)
-        right = verify(expected, parse(response, parsing_timeout=None), timeout_seconds=None)
-    except Exception:
-        right = False
-    faulthandler.cancel_dump_traceback_later()
-    print(int(right), file=replies, flush=True)
-"""
-
-
-class _Judge:
-    """math-verify in a child process, which ends itself if a comparison takes too long.
-
-    In this process it could only be bounded by signals, which work on the main thread alone.
-    """
-
-    def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        """Let go of the child without ending it: after a fork it belongs to the parent."""
-        self._inherited = getattr(self, "_child", None)
-        self._lock = threading.Lock()
-        self._child: subprocess.Popen[str] | None = None
-
-    def agree(self, answer: str, response: str) -> bool:
-        """Say whether the two texts hold equal expressions; False if that takes too long."""
-        with self._lock:
-            try:
-                child = self._running()
-                verdict = _ask(child, json.dumps([LIMIT_S, answer, response]))
-            except BaseException:
-                self.close()
-                raise
-            if not verdict:
-                self.close()
-            return verdict == "1\n"
-
-    def close(self) -> None:
-        """End the child, if there is one."""
-        if self._child is not None:
-            child, self._child = self._child, None
-            child.kill()
-            child.communicate()
-
-    def _running(self) -> subprocess.Popen[str]:
-        if self._child is not None and self._child.poll() is not None:
-            self.close()
-        if self._child is None:
-            self._child = subprocess.Popen(
-                [sys.executable, "-P", "-c", _CHILD],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-            if _ask(self._child, None) != "ready\n":
-                raise InputError(
-                    "math-verify is installed but does not start. "
-                    f'To see why, run: {sys.executable} -c "import math_verify"'
-                )
-        return self._child
-
-
-def _ask(child: subprocess.Popen[str], line: str | None) -> str:
-    """Send one line, if there is one, and return the child's next line; "" if it has ended."""
-    assert child.stdin is not None
-    assert child.stdout is not None
-    try:
-        if line is not None:
-            child.stdin.write(line + "\n")
-            child.stdin.flush()
-        return child.stdout.readline()
-    except BrokenPipeError:
-        return ""
-
-
-_judge = _Judge()
-atexit.register(_judge.close)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_judge.forget)

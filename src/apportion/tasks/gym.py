@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
-from apportion.errors import InputError
-from apportion.rewards.checkers import did_you_mean, last_boxed, last_tagged
+from apportion.errors import InputError, nearest
+from apportion.rewards.checkers import last_boxed, last_tagged
 from apportion.tasks.problem import Problem
 
 _TRIES = 1000
@@ -159,7 +159,7 @@ def _dataset(name: str, **settings: object) -> Any:
         known = importlib.import_module("reasoning_gym.factory").DATASETS
     if name not in known:
         raise InputError(
-            f"reasoning-gym has no dataset named {name!r}.{did_you_mean(name, known)} "
+            f"reasoning-gym has no dataset named {name!r}{nearest(name, known)} "
             f"It has {len(known)}, such as chain_sum, countdown and spell_backward."
         )
     try:

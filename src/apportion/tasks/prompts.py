@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from apportion.errors import InputError
+from apportion.files import Row, read_rows
 from apportion.rewards.checkers import Checker, math_equal
 from apportion.tasks.problem import Problem
 
@@ -55,7 +56,7 @@ class Prompts:
         Raises: InputError with the path and the line for a file or row that cannot be used.
         """
         path = Path(path)
-        problems = _read(path)
+        problems = [_problem(row, where) for where, row in read_rows(path)]
         prompts = list(dict.fromkeys(problem.prompt for problem in problems))
         if len(prompts) == 1:
             warnings.warn(
@@ -98,34 +99,7 @@ def _held_out_count(asked: int | None, prompts: int, path: Path) -> int:
     return asked
 
 
-def _read(path: Path) -> list[Problem]:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"{path}: a JSONL file of prompts was expected, but it could not be read ({error.strerror})."
-        ) from error
-    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    problems = [_problem(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1) if line.strip()]
-    if not problems:
-        raise InputError(
-            f"{path} is empty. One JSON object a line was expected, such as "
-            '{"prompt": "What is 2 + 2?", "answer": "4"}'
-        )
-    return problems
-
-
-def _problem(line: bytes, where: str) -> Problem:
-    try:
-        row = json.loads(line.decode())
-    except UnicodeDecodeError as error:
-        raise InputError(f"{where}: not UTF-8 text ({error.reason}).") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: not a JSON object on one line ({error}).") from error
-    if not isinstance(row, dict):
-        raise InputError(
-            f'{where}: a JSON object was expected, such as {{"prompt": "...", "answer": "..."}}; found {_kind(row)}.'
-        )
+def _problem(row: Row, where: str) -> Problem:
     prompt_field = _present(row, PROMPT_FIELDS, "prompt", where)
     answer_field = _present(row, ANSWER_FIELDS, "answer", where)
     prompt = row[prompt_field]
