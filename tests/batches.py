@@ -10,6 +10,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
+from hypothesis import settings
 from hypothesis import strategies as st
 from jaxtyping import config
 from torch import Tensor
@@ -21,6 +22,7 @@ NAN = float("nan")
 INF = float("inf")
 SIXTEENTHS = st.integers(-64, 64).map(lambda n: n / 16)  # their sums are exact in any order
 FLOATS = st.floats(-10, 10, width=32)
+FEWER = settings(max_examples=15)  # for a test that runs for each of several functions
 PIECES = st.sampled_from(["b", "c=", "\n", "d\n", "\n\n", "\ne", ""])
 
 

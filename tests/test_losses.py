@@ -15,7 +15,7 @@ from torch import Tensor
 
 from apportion import losses
 from apportion.rollouts import Rollout, collate
-from batches import INF, NAN, batch_of, random_rows, recut
+from batches import FEWER, INF, NAN, batch_of, random_rows, recut
 
 LOG2 = math.log(2)
 REDUCTIONS = {**losses.REDUCTIONS, "fixed divisor": losses.fixed_divisor(8.0)}
@@ -123,6 +123,7 @@ TOKEN_LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("name", [pytest.param(name, id=name) for name in TOKEN_LOSSES])
 @pytest.mark.parametrize("garbage", [pytest.param(x, id=str(x)) for x in (NAN, INF, -INF, -200.0, 1e9)])
+@FEWER
 @given(marks=st.lists(st.booleans(), min_size=4, max_size=4))
 def test_behind_the_mask_there_is_neither_loss_nor_gradient(name: str, garbage: float, marks: list[bool]) -> None:
     mask = torch.tensor([marks])
@@ -260,6 +261,7 @@ def test_a_batch_in_which_nothing_counts_weighs_nothing(reduction: losses.Reduct
 
 
 @pytest.mark.parametrize("reduction", EVERY_REDUCTION)
+@FEWER
 @given(rows=random_rows(), width=st.integers(1, 7))
 def test_a_token_weighs_the_same_in_any_layout(reduction: losses.Reduction, rows: list[Rollout], width: int) -> None:
     batch = collate(rows)
@@ -305,6 +307,7 @@ def test_a_weight_of_nought_silences_whatever_it_weighs() -> None:
 
 
 @pytest.mark.parametrize("reduction", EVERY_REDUCTION)
+@FEWER
 @given(rows=random_rows(), data=st.data())
 def test_any_cut_into_micro_batches_adds_up_to_the_same_loss_and_gradient(
     reduction: losses.Reduction, rows: list[Rollout], data: st.DataObject

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from apportion import normalise
-from batches import INF, NAN
+from batches import FEWER, INF, NAN
 
 Grids = tuple[Tensor, Tensor, Tensor]
 EVERY = [pytest.param(function, id=name) for name, function in normalise.BY_NAME.items()]
@@ -70,6 +70,7 @@ def test_spread_is_that_of_the_sample_as_torch_has_it() -> None:
 
 
 @pytest.mark.parametrize("function", EVERY)
+@FEWER
 @given(grid=grids())
 def test_what_does_not_count_comes_out_zero_and_has_no_influence(function: normalise.Normalise, grid: Grids) -> None:
     credit, mask, groups = grid
@@ -81,6 +82,7 @@ def test_what_does_not_count_comes_out_zero_and_has_no_influence(function: norma
 
 
 @pytest.mark.parametrize("function", EVERY)
+@FEWER
 @given(grid=grids())
 def test_groups_by_any_other_number_are_the_same_groups(function: normalise.Normalise, grid: Grids) -> None:
     credit, mask, groups = grid
@@ -89,6 +91,7 @@ def test_groups_by_any_other_number_are_the_same_groups(function: normalise.Norm
 
 
 @pytest.mark.parametrize("function", EVERY)
+@FEWER
 @given(grid=grids(), data=st.data())
 def test_rows_in_another_order_come_out_in_that_order(
     function: normalise.Normalise, grid: Grids, data: st.DataObject
@@ -191,6 +194,7 @@ def test_against_the_others_a_group_sums_to_nothing_and_is_centred_credit_stretc
 
 
 @pytest.mark.parametrize("function", EVERY)
+@FEWER
 @given(grid=grids())
 def test_no_normalisation_writes_into_its_arguments(function: normalise.Normalise, grid: Grids) -> None:
     before = [part.clone() for part in grid]

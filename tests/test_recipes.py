@@ -15,13 +15,12 @@ from apportion import recipes
 from apportion.errors import InputError
 from apportion.ledger import Recipe, apportion
 from apportion.rollouts import Rollout, Rollouts, collate, pack
-from batches import FLOATS, SIXTEENTHS, ledger_of, poisoned, random_rows, recut, row
+from batches import FEWER, FLOATS, SIXTEENTHS, ledger_of, poisoned, random_rows, recut, row
 
 ROWS = random_rows()
 DTYPES = st.sampled_from([torch.float32, torch.float64])
 RECIPES = [pytest.param(make(), id=name) for name, make in recipes.BY_NAME.items()]
 every_recipe = pytest.mark.parametrize("recipe", RECIPES)
-fewer = settings(max_examples=12)  # for each recipe anew
 
 
 def token_advantages(batch: Rollouts, recipe: Recipe) -> Tensor:
@@ -35,6 +34,7 @@ def close(left: Tensor, right: Tensor) -> None:
 
 
 @every_recipe
+@settings(max_examples=30)
 @given(rows=random_rows(st.one_of(SIXTEENTHS, FLOATS)), dtype=DTYPES)
 def test_every_law_that_a_recipe_declares_holds(recipe: Recipe, rows: list[Rollout], dtype: torch.dtype) -> None:
     found = ledger_of(collate(rows, dtype=dtype), recipe)
@@ -44,7 +44,7 @@ def test_every_law_that_a_recipe_declares_holds(recipe: Recipe, rows: list[Rollo
 
 
 @every_recipe
-@fewer
+@FEWER
 @given(rows=ROWS, dtype=DTYPES)
 def test_credit_of_a_scored_answer_is_its_reward_less_where_it_started(
     recipe: Recipe, rows: list[Rollout], dtype: torch.dtype
@@ -60,7 +60,7 @@ def test_credit_of_a_scored_answer_is_its_reward_less_where_it_started(
 
 
 @every_recipe
-@fewer
+@FEWER
 @given(rows=ROWS, dtype=DTYPES, extra=st.integers(0, 5))
 def test_padding_and_what_stands_on_tokens_that_were_not_sampled_never_show(
     recipe: Recipe, rows: list[Rollout], dtype: torch.dtype, extra: int
@@ -77,7 +77,7 @@ def test_padding_and_what_stands_on_tokens_that_were_not_sampled_never_show(
 
 
 @every_recipe
-@fewer
+@FEWER
 @given(rows=ROWS, dtype=DTYPES, width=st.integers(1, 9))
 def test_packed_and_cut_rows_give_every_token_the_advantage_it_had(
     recipe: Recipe, rows: list[Rollout], dtype: torch.dtype, width: int
@@ -91,7 +91,7 @@ def test_packed_and_cut_rows_give_every_token_the_advantage_it_had(
 
 
 @every_recipe
-@fewer
+@FEWER
 @given(rows=ROWS, dtype=DTYPES, data=st.data())
 def test_rollouts_in_another_order_have_the_same_advantages(
     recipe: Recipe, rows: list[Rollout], dtype: torch.dtype, data: st.DataObject
@@ -103,7 +103,7 @@ def test_rollouts_in_another_order_have_the_same_advantages(
 
 
 @every_recipe
-@fewer
+@FEWER
 @given(rows=ROWS, dtype=DTYPES)
 def test_only_sampled_tokens_of_scored_rollouts_have_an_advantage(
     recipe: Recipe, rows: list[Rollout], dtype: torch.dtype
@@ -120,7 +120,7 @@ def test_only_sampled_tokens_of_scored_rollouts_have_an_advantage(
 
 
 @every_recipe
-@fewer
+@FEWER
 @given(rows=ROWS, dtype=DTYPES)
 def test_taking_out_what_was_not_scored_or_not_sampled_changes_nothing(
     recipe: Recipe, rows: list[Rollout], dtype: torch.dtype
@@ -135,7 +135,7 @@ def test_taking_out_what_was_not_scored_or_not_sampled_changes_nothing(
 
 
 @every_recipe
-@fewer
+@FEWER
 @given(rows=ROWS, dtype=DTYPES, names=st.permutations([0, 1, 2, 3, 4]))
 def test_a_group_by_any_other_name_is_the_same_group(
     recipe: Recipe, rows: list[Rollout], dtype: torch.dtype, names: list[int]
@@ -147,7 +147,7 @@ def test_a_group_by_any_other_name_is_the_same_group(
 
 
 @every_recipe
-@fewer
+@FEWER
 @given(rows=ROWS)
 def test_groups_do_not_see_each_other(recipe: Recipe, rows: list[Rollout]) -> None:
     together = ledger_of(collate(rows, dtype=torch.float64), recipe).advantage
@@ -159,7 +159,7 @@ def test_groups_do_not_see_each_other(recipe: Recipe, rows: list[Rollout]) -> No
 
 
 @every_recipe
-@fewer
+@FEWER
 @given(rows=ROWS)
 def test_float32_is_float64_rounded(recipe: Recipe, rows: list[Rollout]) -> None:
     wide, narrow = (ledger_of(collate(rows, dtype=d), recipe).advantage for d in (torch.float64, torch.float32))
@@ -168,7 +168,7 @@ def test_float32_is_float64_rounded(recipe: Recipe, rows: list[Rollout]) -> None
 
 
 @every_recipe
-@fewer
+@FEWER
 @given(rows=ROWS)
 def test_apportioning_writes_into_nothing_it_was_given(recipe: Recipe, rows: list[Rollout]) -> None:
     batch = collate(rows)

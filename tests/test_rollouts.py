@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from apportion.errors import InputError
 from apportion.rollouts import Rollout, Rollouts, collate, pack
-from batches import INF, NAN, batch_of, random_rows, recut, row, types_unchecked
+from batches import FEWER, INF, NAN, batch_of, random_rows, recut, row, types_unchecked
 
 
 def same(a: Rollouts, b: Rollouts) -> None:
@@ -147,6 +147,7 @@ def test_a_new_outcome_leaves_the_old_batch_alone() -> None:
     assert batch.outcome.tolist() == [0.0, 0.0]
 
 
+@FEWER
 @given(random_rows())
 def test_moving_a_batch_to_where_it_is_changes_nothing(rows: list[Rollout]) -> None:
     batch = collate(rows)

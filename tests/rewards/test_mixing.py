@@ -12,7 +12,7 @@ from apportion.rewards.mixing import AS_GIVEN, MIXES, Mixed, Reward, at_end
 from apportion.rollouts import Rollout, collate
 from apportion.steps import splitters, spread
 from apportion.steps.grid import number_steps
-from batches import FLOATS, NAN, batch_of, random_rows, row
+from batches import FEWER, FLOATS, NAN, batch_of, random_rows, row
 
 TWO_STEPS = torch.tensor([[True, False, True, False]])
 
@@ -115,6 +115,7 @@ def test_what_the_parts_of_a_rollout_must_add_up_to(
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, id=name) for name in MIXES])
+@FEWER
 @given(rows=random_rows(FLOATS), split=st.sampled_from(list(splitters.BY_NAME.values())))
 def test_parts_add_up_to_the_total_in_plain_arithmetic(
     name: str, rows: list[Rollout], split: splitters.Splitter

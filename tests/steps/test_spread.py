@@ -9,7 +9,7 @@ from hypothesis import given
 from apportion.rollouts import Rollout, Rollouts, collate
 from apportion.steps import splitters, spread
 from apportion.steps.grid import StepMap, number_steps
-from batches import batch_of, random_rows
+from batches import FEWER, batch_of, random_rows
 
 SPREADS = [
     pytest.param(spread.repeat, id="repeat"),
@@ -42,6 +42,7 @@ def test_a_step_of_three_tokens_and_one_of_one(spread_by: spread.Spread, expecte
         pytest.param(spread.last_token, lambda steps: steps.mask.float(), id="last token"),
     ],
 )
+@FEWER
 @given(rows=random_rows())
 def test_the_tokens_of_a_step_sum_to_its_number_or_to_it_for_every_token(
     spread_by: spread.Spread, times: object, rows: list[Rollout]
@@ -54,6 +55,7 @@ def test_the_tokens_of_a_step_sum_to_its_number_or_to_it_for_every_token(
 
 
 @pytest.mark.parametrize("spread_by", SPREADS)
+@FEWER
 @given(rows=random_rows())
 def test_all_spreads_are_the_same_where_every_token_is_a_step(spread_by: spread.Spread, rows: list[Rollout]) -> None:
     steps = splitters.every_token(collate(rows))

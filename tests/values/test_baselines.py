@@ -12,7 +12,7 @@ from apportion.rewards.mixing import at_end
 from apportion.rollouts import Rollout, Rollouts, collate
 from apportion.steps import splitters
 from apportion.values import baselines
-from batches import SIXTEENTHS, batch_of, random_rows, row
+from batches import FEWER, SIXTEENTHS, batch_of, random_rows, row
 
 OF_GROUPS = [
     pytest.param(baselines.group_mean, id="group mean"),
@@ -113,6 +113,7 @@ def test_leaving_one_out_is_the_group_mean_stretched(rows: list[Rollout]) -> Non
 
 
 @pytest.mark.parametrize("value", OF_GROUPS)
+@FEWER
 @given(rows=random_rows(), shift=SIXTEENTHS)
 def test_a_constant_on_all_outcomes_moves_the_baseline_by_it(
     value: baselines.Value, rows: list[Rollout], shift: float
