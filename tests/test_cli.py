@@ -86,6 +86,11 @@ BAD_CALLS = [
         ["did you mean 'proof'"],
         id="unknown-mix",
     ),
+    pytest.param(
+        ["credit", "in.jsonl", "--recipe", "grpo", "--combine", "sum", "--out", "o.jsonl"],
+        ["no way to combine 'sum'"],
+        id="unknown-combine",
+    ),
     pytest.param(["train", "--recipe", "gpro"], ["did you mean 'grpo'"], id="train-unknown-recipe"),
     pytest.param(["train", "--model", "gone"], ["gone", "no such folder"], id="train-wrong-model"),
     pytest.param(["train", "--data", "gone.jsonl"], ["gone.jsonl"], id="train-wrong-data"),

@@ -12,8 +12,9 @@ from torch import Tensor
 from apportion import credit, ledger, recipes
 from apportion.errors import InputError, LawError
 from apportion.ledger import Ledger, Recipe, apportion
+from apportion.normalise import normalise_then_sum
 from apportion.rewards.mixing import Mixed
-from apportion.rollouts import Rollouts, collate
+from apportion.rollouts import Rollout, Rollouts, collate
 from apportion.steps import splitters, spread
 from apportion.values import baselines
 from batches import INF, NAN, batch_of, ledger_of, row
@@ -263,3 +264,40 @@ def test_a_row_carries_the_rollout_it_tells_of() -> None:
 
     assert [row["outcome"] for row in rows] == [1.0, 0.0, None]
     assert [(row["prompt"], row["response"]) for row in rows] == [([0], [1, 2, 3, 4]), ([], [0, 1]), ([], [0, 1])]
+
+
+def graded(outcomes: list[float], process: list[float], *, values: tuple[float, ...] | None = None) -> Rollouts:
+    return collate(
+        [
+            Rollout([1, 2], [False, True], "g", outcome, step_rewards=(step,), step_values=values)
+            for outcome, step in zip(outcomes, process, strict=True)
+        ]
+    )
+
+
+def test_each_part_normalised_by_itself_weighs_alike_whatever_its_scale() -> None:
+    # outcome 0, 1, 0.5 has mean 0.5 and spread 0.5; process 300, 200, 100 has mean 200 and spread 100
+    recipe = replace(recipes.by_name("grpo"), combine=normalise_then_sum)
+    ledger = apportion(graded([0.0, 1.0, 0.5], [300.0, 200.0, 100.0]), recipe)
+    assert ledger.normalised.squeeze(1).tolist() == [-1 + 1, 1 + 0, 0 - 1]
+    smaller = apportion(graded([0.0, 1.0, 0.5], [3.0, 2.0, 1.0]), recipe)
+    assert smaller.normalised.tolist() == ledger.normalised.tolist()
+
+
+def test_the_sum_normalised_is_ruled_by_the_part_with_the_larger_numbers() -> None:
+    ledger = apportion(graded([0.0, 1.0, 0.5], [300.0, 200.0, 100.0]), recipes.by_name("grpo"))
+    assert ledger.normalised.squeeze(1).tolist() == pytest.approx([1, 0, -1], abs=0.02)
+
+
+def test_with_one_part_both_ways_to_combine_are_the_same() -> None:
+    rows = [Rollout([1, 2], [False, True], "g", outcome) for outcome in (0.0, 1.0, 1.0)]
+    grpo = recipes.by_name("grpo")
+    one = apportion(collate(rows), grpo)
+    other = apportion(collate(rows), replace(grpo, combine=normalise_then_sum))
+    assert torch.equal(one.normalised, other.normalised)
+
+
+def test_values_given_for_the_whole_reward_cannot_be_shared_out_among_its_parts() -> None:
+    recipe = replace(recipes.by_name("vineppo"), split=splitters.whole, combine=normalise_then_sum)
+    with pytest.raises(InputError, match="of the whole reward"):
+        apportion(graded([0.0, 1.0], [0.5, 0.5], values=(0.5,)), recipe)

@@ -71,11 +71,15 @@ def credit(
     mix: Annotated[
         str | None, typer.Option(help="Weigh step rewards and outcome: default, proof, sql, code, chat.")
     ] = None,
+    combine: Annotated[
+        str | None,
+        typer.Option(help="sum_then_normalise (default), or normalise_then_sum: each reward part by itself."),
+    ] = None,
 ) -> None:
     """Work out the credit of every step and token of a file of rollouts. Needs no model."""
     from apportion.credit_file import credit_file, print_summary, recipe_of
 
-    ledger = credit_file(file, recipe_of(recipe, split, mix), out)
+    ledger = credit_file(file, recipe_of(recipe, split=split, mix=mix, combine=combine), out)
     print_summary(ledger, out, console)
 
 

@@ -11,13 +11,14 @@ from rich.table import Table
 from apportion import files, recipes
 from apportion.errors import InputError, did_you_mean
 from apportion.ledger import Ledger, Recipe, apportion
+from apportion.normalise import COMBINE
 from apportion.rewards.mixing import MIXES
 from apportion.steps import splitters
 from apportion.steps.splitters import Splitter
 
 
-def recipe_of(name: str, split: str | None, mix: str | None) -> Recipe:
-    """A recipe by name, with another splitter or mix of rewards where one is named."""
+def recipe_of(name: str, *, split: str | None = None, mix: str | None = None, combine: str | None = None) -> Recipe:
+    """A recipe by name, with another splitter, mix of rewards or way to combine their credits where one is named."""
     recipe = recipes.by_name(name)
     if split is not None:
         recipe = replace(recipe, split=_splitter(split))
@@ -25,6 +26,10 @@ def recipe_of(name: str, split: str | None, mix: str | None) -> Recipe:
         if mix not in MIXES:
             raise InputError(f"there is no mix {mix!r}{did_you_mean(mix, MIXES)}")
         recipe = replace(recipe, reward=MIXES[mix])
+    if combine is not None:
+        if combine not in COMBINE:
+            raise InputError(f"there is no way to combine {combine!r}{did_you_mean(combine, COMBINE)}")
+        recipe = replace(recipe, combine=COMBINE[combine])
     return recipe
 
 

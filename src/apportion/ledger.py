@@ -18,7 +18,7 @@ from apportion.credit import Credit
 from apportion.errors import InputError, LawError
 from apportion.files import Row
 from apportion.laws import Residual
-from apportion.normalise import Normalise
+from apportion.normalise import Combine, Normalise, sum_then_normalise
 from apportion.rewards.mixing import AS_GIVEN, Parts, Reward
 from apportion.rollouts import Rollouts
 from apportion.steps.grid import StepMap
@@ -40,6 +40,7 @@ class Recipe:
     normalise: Normalise
     spread: Spread
     reward: Reward = AS_GIVEN
+    combine: Combine = sum_then_normalise
     laws: tuple[Law, ...] = ()
 
 
@@ -111,10 +112,18 @@ def apportion(rollouts: Rollouts, recipe: Recipe) -> Ledger:
     counted = steps.mask & rollouts.votes.unsqueeze(1)
     parts = recipe.reward(rollouts, steps)
     reward = torch.stack(list(parts.values())).sum(0)
-    value = torch.where(counted, recipe.value(rollouts, steps, reward), 0)
+
+    def value_of(reward: Tensor) -> Tensor:
+        return torch.where(counted, recipe.value(rollouts, steps, reward), 0)
+
+    def credit_of(reward: Tensor, value: Tensor) -> Tensor:
+        return torch.where(counted, recipe.credit(reward, value), 0)
+
+    value = value_of(reward)
     _refuse_endless(value, rollouts)
-    credit = torch.where(counted, recipe.credit(reward, value), 0)
-    normalised = recipe.normalise(credit, counted, rollouts.groups)
+    credit = credit_of(reward, value)
+    by_part = [credit_of(part, value_of(part)) for part in parts.values()] if len(parts) > 1 else [credit]
+    normalised = recipe.combine(credit, by_part, lambda credit: recipe.normalise(credit, counted, rollouts.groups))
     return Ledger(
         rollouts=rollouts,
         recipe=recipe,

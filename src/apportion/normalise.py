@@ -8,13 +8,44 @@ nothing to tell apart and the result is 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from apportion.errors import InputError
+
 Normalise = Callable[[Float[Tensor, "N K"], Bool[Tensor, "N K"], Int[Tensor, " N"]], Float[Tensor, "N K"]]
+
+Rescale = Callable[[Float[Tensor, "N K"]], Float[Tensor, "N K"]]
+Combine = Callable[[Float[Tensor, "N K"], Sequence[Float[Tensor, "N K"]], Rescale], Float[Tensor, "N K"]]
+
+
+def sum_then_normalise(
+    credit: Float[Tensor, "N K"], parts: Sequence[Float[Tensor, "N K"]], rescale: Rescale
+) -> Float[Tensor, "N K"]:
+    """Normalise the credit of the whole reward: a part with large numbers drowns the others."""
+    return rescale(credit)
+
+
+def normalise_then_sum(
+    credit: Float[Tensor, "N K"], parts: Sequence[Float[Tensor, "N K"]], rescale: Rescale
+) -> Float[Tensor, "N K"]:
+    """Normalise the credit of each part of the reward by itself, then add up: every part weighs alike.
+
+    Law: unchanged when a part is multiplied by a constant, if the normalisation is. Identity: with one part,
+    `sum_then_normalise`. Source: GDPO, arXiv:2601.05242.
+
+    Raises InputError where the parts' credits do not add up to the credit, as with values that were given for the
+    reward as a whole.
+    """
+    if not torch.allclose(torch.stack(list(parts)).sum(0), credit, atol=1e-4):
+        raise InputError(
+            "normalise_then_sum needs values that can be worked out for each part of the reward; "
+            "this recipe's are of the whole reward"
+        )
+    return torch.stack([rescale(part) for part in parts]).sum(0)
 
 
 def none(credit: Float[Tensor, "N K"], mask: Bool[Tensor, "N K"], groups: Int[Tensor, " N"]) -> Float[Tensor, "N K"]:
@@ -117,4 +148,8 @@ BY_NAME: dict[str, Normalise] = {
     "group_mean_std": group_mean_std,
     "leave_one_out": leave_one_out,
     "whiten": whiten,
+}
+COMBINE: dict[str, Combine] = {
+    "sum_then_normalise": sum_then_normalise,
+    "normalise_then_sum": normalise_then_sum,
 }

@@ -1,4 +1,4 @@
-"""A model that somebody else trained, of ordinary architecture and size; slow, and skipped where it is not installed."""
+"""A model that somebody else trained, of ordinary size; slow, and skipped where it is not installed."""
 
 import json
 from importlib.resources import files as package_files

@@ -20,7 +20,6 @@ Parts = dict[str, Tensor]
 
 
 @runtime_checkable
-@runtime_checkable
 class Reward(Protocol):
     """Named parts on the step grid, and in plain arithmetic what a rollout's parts must add up to."""
 
