@@ -257,3 +257,23 @@ def test_an_impossible_log_probability_is_refused_only_where_it_was_sampled(logp
 def test_a_grid_that_does_not_fit_is_refused(change: dict[str, Any], message: str) -> None:
     with types_unchecked(), pytest.raises(InputError, match=message):
         replace(batch_of("aa", "aa"), **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param({"logprobs": torch.tensor([[NAN, -INF]])}, "position 1: log-probability", id="impossible token"),
+        pytest.param({"logprobs": torch.tensor([[NAN, NAN]])}, "position 1: log-probability", id="unknown token"),
+        pytest.param({"logprobs": torch.tensor([[NAN, 0.5]])}, "position 1: log-probability", id="above 1"),
+        pytest.param({"offsets": torch.zeros(1, 2, 3, dtype=torch.int64)}, "offsets have shape", id="offsets"),
+        pytest.param({"step_rewards": ((1.0, NAN),)}, r"step_rewards\[1\] is nan", id="reward that is no number"),
+        pytest.param({"step_values": ((INF,),)}, r"step_values\[0\] is inf", id="value that is no number"),
+        pytest.param({"groups": torch.tensor([-1])}, "groups must count from 0", id="negative group"),
+        pytest.param({"group_names": ("a",), "groups": torch.tensor([1])}, "each have a name", id="nameless group"),
+    ],
+)
+def test_a_batch_made_by_hand_is_checked_at_the_same_door(change: dict[str, Any], message: str) -> None:
+    batch = collate([row("pa", outcome=1.0)])
+
+    with pytest.raises(InputError, match=message), types_unchecked():
+        replace(batch, **change)

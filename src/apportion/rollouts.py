@@ -8,6 +8,7 @@ rollout 0 come first, then those of rollout 1, and so on; so a rollout's tokens 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
@@ -20,6 +21,9 @@ from torch import Tensor
 from apportion.errors import InputError
 
 Scores = tuple[float, ...] | None
+
+ROUNDING = 1e-4
+"""How far above 0 rounding may lift a log-probability."""
 
 
 @dataclass(frozen=True)
@@ -227,10 +231,6 @@ def _check_row(n: int, row: Rollout) -> None:
         column = getattr(row, name)
         if column is not None and len(column) != length:
             raise InputError(f"rollout {n}: {name} has {len(column)} entries for {length} tokens")
-    for name in ("step_rewards", "step_values"):
-        for k, score in enumerate(getattr(row, name) or ()):
-            if score is None or score != score or score in (float("inf"), float("-inf")):
-                raise InputError(f"rollout {n}: {name}[{k}] is {score}; every entry must be a finite number")
 
 
 def _check_shapes(batch: Rollouts) -> None:
@@ -239,6 +239,8 @@ def _check_shapes(batch: Rollouts) -> None:
         grid = getattr(batch, name)
         if grid is not None and grid.shape != tokens:
             raise InputError(f"{name} has shape {tuple(grid.shape)}, tokens have {tuple(tokens)}")
+    if batch.offsets is not None and batch.offsets.shape != (*tokens, 2):
+        raise InputError(f"offsets have shape {tuple(batch.offsets.shape)}, expected {(*tuple(tokens), 2)}")
     if count == 0:
         raise InputError("a batch needs at least one rollout, none came")
     defaults = {
@@ -251,6 +253,8 @@ def _check_shapes(batch: Rollouts) -> None:
     for name, default in defaults.items():
         if not getattr(batch, name):
             object.__setattr__(batch, name, default)
+    if int(batch.groups.min()) < 0 or len(batch.group_names) <= int(batch.groups.max()):
+        raise InputError(f"groups must count from 0 and each have a name; {len(batch.group_names)} names came")
     for name in ("outcome", "ended", "ids", "texts", "step_rewards", "step_values"):
         if len(getattr(batch, name)) != count:
             raise InputError(f"{name} has {len(getattr(batch, name))} entries for {count} rollouts")
@@ -274,8 +278,14 @@ def _check_numbers(batch: Rollouts) -> None:
         raise InputError(
             f"rollout {batch.ids[int(endless[0])]}: outcome is infinite; use a number, or NaN for unscored"
         )
+    for name in ("step_rewards", "step_values"):
+        for n, scores in enumerate(getattr(batch, name)):
+            for k, score in enumerate(scores or ()):
+                if score is None or not math.isfinite(score):
+                    raise InputError(f"rollout {n}: {name}[{k}] is {score}; every entry must be a finite number")
     if batch.logprobs is not None:
-        broken = (batch.action_mask & ~(batch.logprobs <= 1e-4)).nonzero()
+        sampled = batch.logprobs.isfinite() & (batch.logprobs <= ROUNDING)
+        broken = (batch.action_mask & ~sampled).nonzero()
         if len(broken):
             row, position = broken[0].tolist()
             came = float(batch.logprobs[row, position])
