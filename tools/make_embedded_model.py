@@ -4,7 +4,7 @@ A small Llama learns from chains whose steps each go wrong with a fixed probabil
 it knows the right result of a step (its greedy answers are right) and prefers it too little
 (its sampled answers are wrong as often as the ones it learnt from): the gap that reinforcement
 learning then closes. Chains of several lengths and wordings are mixed, so that one model
-serves every setting of the task. About ten minutes on one core; a seed fixes the result on one
+serves every setting of the task. About five minutes on one core; a seed fixes the result on one
 machine.
 """
 

@@ -82,7 +82,7 @@ def test_planted_errors_come_as_often_as_asked_and_what_follows_stays_honest() -
 
 def test_values_keep_two_digits_however_many_steps_go_wrong() -> None:
     rng = random.Random(0)
-    for problem in Chain(12).sample(200, rng):
+    for problem in Chain(12, 0).sample(200, rng):
         results = write_answer(problem, rng, error=1.0).split("\n")
         assert all(10 <= int(line.split("=")[-1]) <= 79 for line in results)
 
@@ -103,7 +103,7 @@ def test_held_out_problems_are_fixed_and_shared_by_every_wording() -> None:
 
 def test_more_held_out_problems_than_there_are_is_refused() -> None:
     with pytest.raises(InputError, match="ask for fewer"):
-        Chain(2).held_out(500)
+        Chain(2, 0).held_out(500)
 
 
 @pytest.mark.parametrize(("steps", "wording"), [(1, 0), (13, 0), (3, -1)])

@@ -49,8 +49,8 @@ _STEP = re.compile(r"([A-L])[a-h]*(\d+)([+-]\d)=(\d+)")
 class Chain:
     """Chains of `steps` steps, with `wording` free letters on each line."""
 
-    steps: int = 6
-    wording: int = 0
+    steps: int = 5
+    wording: int = 2
 
     def __post_init__(self) -> None:
         if not 2 <= self.steps <= len(NAMES) or self.wording < 0:

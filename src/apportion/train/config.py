@@ -26,13 +26,13 @@ class TrainConfig(BaseModel):
     recipe: str = Field("grpo", description="method of credit, by name")
     model: str = Field(EMBEDDED_MODEL, description="`embedded`, a Hugging Face folder, or a GGUF file")
     seed: int = Field(0, ge=0, description="all chance in a run follows from it")
-    steps: int = Field(100, ge=0, description="updates of the policy")
+    steps: int = Field(70, ge=0, description="updates of the policy")
 
     task: str = Field("chain", description="`chain` (embedded), `data` (needs `data`), or `gym:NAME` (reasoning-gym)")
     data: str | None = Field(None, description="JSONL of prompts and answers, for the task `data`")
     checker: str = Field("math_equal", description="judge of answers to `data`: a name, or `module:function`")
-    chain_steps: int = Field(6, ge=2, description="steps of a problem of the task `chain`")
-    wording: int = Field(0, ge=0, description="free letters at the head of each line of the task `chain`")
+    chain_steps: int = Field(5, ge=2, description="steps of a problem of the task `chain`")
+    wording: int = Field(2, ge=0, description="free letters at the head of each line of the task `chain`")
     held_out: int = Field(64, ge=1, description="held-out problems to test on before and after")
 
     prompts: int = Field(8, ge=1, description="prompts a step")
@@ -67,7 +67,8 @@ EMBEDDED: dict[str, Any] = {
     "max_new_tokens": 96,
     "temperature": 1.0,
     "top_p": 1.0,
-    "learning_rate": 2e-4,
+    "mc_samples": 4,
+    "learning_rate": 3e-4,
     "micro_batch": 128,
     "kl_beta": 0.0,
 }
