@@ -26,6 +26,7 @@ from apportion.tasks.problem import Problem
 
 FOLDER = Path(__file__).parents[1] / "src" / "apportion" / "embedded"
 STEPS = range(2, 9)
+MEASURED = (3, 5, 8)
 WORDINGS = range(4)
 PAD, EOS, UNK = "<pad>", "<eos>", "<unk>"
 IGNORED = -100
@@ -137,36 +138,26 @@ def answer(
     return tokenizer.batch_decode(ids[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
 
 
-def measure(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, count: int) -> list[dict[str, float]]:
-    """Return and print pass rates on held-out problems for each number of steps and wording.
+def measure(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, count: int) -> None:
+    """Print pass rates on held-out problems for some numbers of steps and every wording.
 
-    `step` is the probability that a sampled line is right, estimated from first errors:
-    lines written rightly before any error, over lines tried.
+    `step` is the probability that a sampled step is right when those before it are: steps
+    written before the first wrong one, over steps tried.
     """
-    rows = []
-    for steps in STEPS[2::2]:
+    for steps in MEASURED:
         for wording in WORDINGS:
             task = Chain(steps, wording)
             problems = task.held_out(count)
             sampled = answer(model, tokenizer, problems, sample=True)
             greedy = answer(model, tokenizer, problems, sample=False)
             firsts = [first_error(p, r) for p, r in zip(problems, sampled, strict=True)]
-            right = sum(steps + 1 if first is None else first for first in firsts)
-            missed = sum(first is not None for first in firsts)
-            scores = [
-                sum(task.score(p, r) for p, r in zip(problems, responses, strict=True)) / count
-                for responses in (sampled, greedy)
-            ]
-            row = {
-                "steps": steps,
-                "wording": wording,
-                "step": round(right / (right + missed), 4),
-                "sampled": round(scores[0], 4),
-                "greedy": round(scores[1], 4),
-            }
+            right = [steps if first is None else min(first, steps) for first in firsts]
+            tried = [min(written + 1, steps) for written in right]
+            row = {"steps": steps, "wording": wording, "step": sum(right) / sum(tried)}
+            for name, responses in (("sampled", sampled), ("greedy", greedy)):
+                scores = [task.score(p, r) for p, r in zip(problems, responses, strict=True)]
+                row[name] = sum(scores) / count
             print(json.dumps(row), flush=True)
-            rows.append(row)
-    return rows
 
 
 def main() -> None:
