@@ -55,7 +55,11 @@ def train(
     from apportion.view.report import write_report
 
     run, resolved = open_run(settings_of(given, settings or [], config), out, resume)
-    train_run(run, resolved, console)
+    try:
+        train_run(run, resolved, console)
+    except KeyboardInterrupt:
+        console.print(f"stopped; to go on: apportion train --resume {run.path}", highlight=False, soft_wrap=True)
+        raise typer.Exit(130) from None
     write_report(run.path)
     console.print(closing_table(run))
 

@@ -27,7 +27,7 @@ class Display:
         self._progress = Progress(
             TextColumn("step"),
             MofNCompleteColumn(),
-            BarColumn(bar_width=16),
+            BarColumn(bar_width=8),
             TimeRemainingColumn(compact=True),
             TextColumn("{task.fields[figures]}"),
             console=console,
@@ -51,8 +51,8 @@ class Display:
     def stepped(self, metrics: dict[str, Any], timings: dict[str, Any]) -> None:
         done = metrics["step"] + 1
         figures = (
-            f"pass {_number(metrics['pass_rate'], '.0%')}  |A| {_number(metrics['mean_abs_advantage'], '.2f')}  "
-            f"KL {metrics['kl']:.3f}  entropy {metrics['entropy']:.2f}  {timings['tokens_per_second']:,.0f} tok/s"
+            f"pass {_number(metrics['pass_rate'], '.0%')} |A| {_number(metrics['mean_abs_advantage'], '.2f')} "
+            f"KL {metrics['kl']:.3f} entropy {metrics['entropy']:.2f} {timings['tokens_per_second']:,.0f} tok/s"
         )
         self._progress.update(self._task, completed=done, figures=figures)
         if not self._console.is_terminal and (done % self._every == 0 or done == self._steps):

@@ -43,6 +43,8 @@ def open_run(settings: Settings, out: Path | None, resume: Path | None) -> tuple
 
 def train_run(run: RunFolder, config: TrainConfig, console: Console) -> None:
     """Train with a live display."""
+    about = f"{config.recipe} on {config.task}, model {config.model}, seed {config.seed}: {run.path}"
+    console.print(about, highlight=False, soft_wrap=True)
     with Display(console, config) as display:
         Trainer(run, config, display).train()
 
