@@ -153,4 +153,6 @@ def test_an_update_without_finite_numbers_is_skipped_and_counted(tmp_path, monke
     monkeypatch.setattr(trainer.policy, "logprobs", lambda *a, **k: tuple(x * float("nan") for x in real(*a, **k)))
     trainer.train()
     assert all(torch.equal(start[name], weights) for name, weights in trainer.policy.model.state_dict().items())
-    assert trainer.run.rows("metrics.jsonl")[0]["skipped_updates"] == 1
+    row = trainer.run.rows("metrics.jsonl")[0]
+    assert row["skipped_updates"] == 1
+    assert row["loss"] is row["grad_norm"] is row["kl"] is None

@@ -52,7 +52,8 @@ class Display:
         done = metrics["step"] + 1
         figures = (
             f"pass {_number(metrics['pass_rate'], '.0%')} |A| {_number(metrics['mean_abs_advantage'], '.2f')} "
-            f"KL {metrics['kl']:.3f} entropy {metrics['entropy']:.2f} {timings['tokens_per_second']:,.0f} tok/s"
+            f"KL {_number(metrics['kl'], '.3f')} entropy {_number(metrics['entropy'], '.2f')} "
+            f"{timings['tokens_per_second']:,.0f} tok/s"
         )
         self._progress.update(self._task, completed=done, figures=figures)
         if not self._console.is_terminal and (done % self._every == 0 or done == self._steps):

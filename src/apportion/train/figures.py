@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from apportion.ledger import Ledger
-
-Figures = dict[str, int | float | None]
+from apportion.train.tally import Figures
 
 PASS = 1.0
 """An answer passes when its outcome is at least this."""

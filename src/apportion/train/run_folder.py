@@ -13,6 +13,7 @@ report.html         curves and answers
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -70,9 +71,12 @@ class RunFolder:
         write_atomically(self.path / "config.toml", to_toml(config).encode())
 
     def append(self, name: str, row: dict[str, Any]) -> None:
-        """Add a row to metrics.jsonl or timings.jsonl; it is on disk when this returns."""
+        """Add a row to metrics.jsonl or timings.jsonl, NaN and inf as null; it is on disk when this returns."""
+        row = {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()
+        }
         with open(self.path / name, "a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(json.dumps(row, allow_nan=False) + "\n")
             file.flush()
             os.fsync(file.fileno())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
@@ -13,8 +14,7 @@ from apportion import losses
 from apportion.ledger import Ledger
 from apportion.policy.causal import CausalPolicy
 from apportion.train.config import TrainConfig
-
-Figures = dict[str, int | float]
+from apportion.train.tally import Figures, Forward, Tally
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,38 +47,6 @@ class Batch:
         return Batch(**{f.name: getattr(self, f.name)[rows, :width] for f in fields(self)})
 
 
-@dataclass
-class Tally:
-    """Sums over the tokens of a step's updates, from which its figures come."""
-
-    tokens: int = 0
-    kl: float = 0.0
-    entropy: float = 0.0
-    reference_entropy: float = 0.0
-    clipped_low: int = 0
-    clipped_high: int = 0
-    ratio_lowest: float = float("inf")
-    ratio_highest: float = 0.0
-    mismatch: float = 0.0
-    mismatch_tokens: int = 0
-    mismatch_highest: float = 0.0
-
-    def figures(self) -> Figures:
-        tokens = max(1, self.tokens)
-        return {
-            "kl": self.kl / tokens,
-            "entropy": self.entropy / tokens,
-            "entropy_share_of_reference": self.entropy / self.reference_entropy if self.reference_entropy else 1.0,
-            "clip_fraction_low": self.clipped_low / tokens,
-            "clip_fraction_high": self.clipped_high / tokens,
-            "ratio_min": self.ratio_lowest if self.tokens else 1.0,
-            "ratio_max": self.ratio_highest if self.tokens else 1.0,
-            "mismatch_mean": self.mismatch / max(1, self.mismatch_tokens),
-            "mismatch_max": self.mismatch_highest,
-            "trained_tokens": self.tokens,
-        }
-
-
 class Updater:
     """Policy, reference and optimiser, and how a ledger moves the first of them."""
 
@@ -92,83 +60,64 @@ class Updater:
 
     def update(self, ledger: Ledger, order: torch.Generator) -> Figures:
         """Train on the whole batch once, in `updates` shares. `order` draws which rollouts are in which share."""
-        batch, tally = Batch.of(ledger), Tally()
-        shares = torch.randperm(len(batch.tokens), generator=order).to(batch.tokens.device).chunk(self.config.updates)
-        norms, losses_seen, skipped = [], [], 0
-        for number, rows in enumerate(shares):
-            loss, norm = self._step(batch.take(rows), tally, fresh=number == 0)
-            losses_seen.append(loss)
-            norms.append(norm)
-            skipped += norm != norm or norm == float("inf")
+        batch, tally = Batch.of(ledger), Tally(self.config.clip_low, self.config.clip_high)
+        rows = torch.randperm(len(batch.tokens), generator=order).to(batch.tokens.device)
+        shares = [batch.take(share) for share in rows.chunk(self.config.updates)]
+        steps = [self._step(share, tally, fresh=share is shares[0]) for share in shares]
+        taken = [(loss, norm) for loss, norm in steps if math.isfinite(loss) and math.isfinite(norm)]
         return {
-            "loss": sum(losses_seen) / len(losses_seen),
-            "grad_norm": sum(norms) / len(norms),
-            "skipped_updates": skipped,
+            "loss": sum(loss for loss, _ in taken) / len(taken) if taken else None,
+            "grad_norm": sum(norm for _, norm in taken) / len(taken) if taken else None,
+            "skipped_updates": len(steps) - len(taken),
             **tally.figures(),
         }
 
     def _step(self, share: Batch, tally: Tally, *, fresh: bool) -> tuple[float, float]:
-        """One step of the optimiser. `fresh`: the policy is still the one that sampled."""
+        """One step of the optimiser, unless loss or gradient is not finite; gives both.
+
+        fresh: the policy is still the one that sampled.
+        """
         weights = losses.REDUCTIONS[self.config.reduction](share.mask, share.rollout_of)
         self.optimiser.zero_grad(set_to_none=True)
         loss_sum = 0.0
         for rows in self._micro_batches(share):
             part = share.take(rows)
-            loss = losses.total(self._token_loss(part, tally, fresh), weights[rows, : part.tokens.shape[1]])
+            forward = self._forward(part)
+            loss = losses.total(self._token_loss(part, forward), weights[rows, : part.tokens.shape[1]])
             if loss.requires_grad:
                 loss.backward()  # type: ignore[no-untyped-call]
             loss_sum += float(loss.detach())
+            tally.add(forward, part.old_logprobs, part.advantages, part.mask)
+            if fresh:
+                tally.add_mismatch(forward, part.old_logprobs, part.mask)
         norm = float(torch.nn.utils.clip_grad_norm_(self.policy.model.parameters(), self.config.max_grad_norm))
-        if torch.isfinite(torch.tensor([norm, loss_sum])).all():
+        if math.isfinite(loss_sum) and math.isfinite(norm):
             self.optimiser.step()
         return loss_sum, norm
 
-    def _token_loss(self, part: Batch, tally: Tally, fresh: bool) -> Float[Tensor, "B T"]:
-        config, valid = self.config, part.rollout_of >= 0
-        logprobs, entropy = self.policy.logprobs(part.tokens, valid, part.action_mask, temperature=config.temperature)
+    def _forward(self, part: Batch) -> Forward:
+        arguments = (part.tokens, part.rollout_of >= 0, part.action_mask)
+        logprobs, entropy = self.policy.logprobs(*arguments, temperature=self.config.temperature)
         with torch.no_grad():
-            ref_logprobs, ref_entropy = self.reference.logprobs(
-                part.tokens, valid, part.action_mask, temperature=config.temperature
-            )
+            ref_logprobs, ref_entropy = self.reference.logprobs(*arguments, temperature=self.config.temperature)
+        return Forward(logprobs, entropy, ref_logprobs, ref_entropy)
+
+    def _token_loss(self, part: Batch, forward: Forward) -> Float[Tensor, "B T"]:
+        config = self.config
         loss = losses.ppo_clip(
-            logprobs,
+            forward.logprobs,
             part.old_logprobs,
             part.advantages,
             part.mask,
             clip_low=config.clip_low,
             clip_high=config.clip_high,
         )
-        kl = losses.KL_BY_NAME[config.kl_estimator](logprobs, ref_logprobs, part.mask)
         if config.kl_beta:
+            kl = losses.KL_BY_NAME[config.kl_estimator](forward.logprobs, forward.ref_logprobs, part.mask)
             loss = loss + config.kl_beta * kl
         if config.entropy_bonus:
-            loss = loss + config.entropy_bonus * losses.entropy_bonus(entropy, part.mask)
-        with torch.no_grad():
-            k3 = losses.kl_k3(logprobs, ref_logprobs, part.mask)
-            self._count(tally, part, logprobs, k3, entropy, ref_entropy, fresh)
+            loss = loss + config.entropy_bonus * losses.entropy_bonus(forward.entropy, part.mask)
         return loss
-
-    def _count(
-        self, tally: Tally, part: Batch, logprobs: Tensor, kl: Tensor, entropy: Tensor, ref_entropy: Tensor, fresh: bool
-    ) -> None:
-        mask = part.mask
-        if not bool(mask.any()):
-            return
-        ratio = losses.probability_ratio(logprobs, part.old_logprobs, mask)[mask]
-        positive = part.advantages[mask] > 0
-        tally.tokens += int(mask.sum())
-        tally.kl += float(kl[mask].sum())
-        tally.entropy += float(entropy[mask].sum())
-        tally.reference_entropy += float(ref_entropy[mask].sum())
-        tally.clipped_low += int(((ratio < 1 - self.config.clip_low) & ~positive).sum())
-        tally.clipped_high += int(((ratio > 1 + self.config.clip_high) & positive).sum())
-        tally.ratio_lowest = min(tally.ratio_lowest, float(ratio.min()))
-        tally.ratio_highest = max(tally.ratio_highest, float(ratio.max()))
-        if fresh:
-            gap = (logprobs - part.old_logprobs)[mask].abs()
-            tally.mismatch += float(gap.sum())
-            tally.mismatch_tokens += gap.numel()
-            tally.mismatch_highest = max(tally.mismatch_highest, float(gap.max()))
 
     def _micro_batches(self, share: Batch) -> Iterator[Tensor]:
         """Rows of like length together, so that little is padded."""

@@ -1,0 +1,50 @@
+import pytest
+import torch
+
+from apportion.train.tally import Forward, Tally
+
+
+def forward(logprobs, ref_logprobs, entropy=0.5, ref_entropy=1.0):
+    grid = torch.tensor([logprobs])
+    return Forward(
+        grid, torch.full_like(grid, entropy), torch.tensor([ref_logprobs]), torch.full_like(grid, ref_entropy)
+    )
+
+
+def test_the_figures_of_two_micro_batches_are_those_worked_out_by_hand():
+    tally = Tally(clip_low=0.2, clip_high=0.2)
+    halves, doubles = -0.6931471805599453, 0.6931471805599453
+    old = torch.tensor([[-1.0, -1.0, float("nan")]])
+    mask = torch.tensor([[True, True, False]])
+    # the first token got half as probable and was blamed, the second twice as probable and was credited: both clipped
+    first = forward([-1 + halves, -1 + doubles, 9.0], [-1 + halves, -1 + doubles, float("nan")])
+    tally.add(first, old, torch.tensor([[-1.0, 1.0, 5.0]]), mask)
+    # the same moves with the other sign of advantage are not clipped
+    tally.add(first, old, torch.tensor([[1.0, -1.0, 5.0]]), mask)
+    tally.add_mismatch(first, old, mask)
+    figures = tally.figures()
+    assert figures["trained_tokens"] == 4
+    assert figures["clip_fraction_low"] == figures["clip_fraction_high"] == 0.25
+    assert figures["ratio_min"] == pytest.approx(0.5)
+    assert figures["ratio_max"] == pytest.approx(2.0)
+    assert figures["kl"] == 0
+    assert figures["entropy"] == 0.5
+    assert figures["entropy_share_of_reference"] == 0.5
+    assert figures["mismatch_max"] == figures["mismatch_mean"] == pytest.approx(doubles)
+
+
+def test_kl_is_that_to_the_reference_and_never_negative():
+    tally = Tally(clip_low=0.2, clip_high=0.2)
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    tally.add(forward([-1.0, -2.0], [-1.2, -1.5]), torch.zeros(1, 2), torch.ones(1, 2), mask)
+    assert tally.figures()["kl"] == pytest.approx((0.018731 + 0.148721) / 2, abs=1e-6)
+
+
+def test_a_step_in_which_no_token_took_part_has_undefined_figures():
+    tally = Tally(clip_low=0.2, clip_high=0.2)
+    nothing = torch.zeros(1, 2, dtype=torch.bool)
+    tally.add(forward([-1.0, -1.0], [-1.0, -1.0]), torch.zeros(1, 2), torch.zeros(1, 2), nothing)
+    tally.add_mismatch(forward([-1.0, -1.0], [-1.0, -1.0]), torch.zeros(1, 2), nothing)
+    figures = tally.figures()
+    assert figures.pop("trained_tokens") == 0
+    assert set(figures.values()) == {None}
