@@ -58,7 +58,7 @@ def test_stages_are_taken_in_order_and_each_from_the_one_before() -> None:
         reward=Mixed(process=0.0, outcome=0.5),
     )
 
-    found = apportion(collate([row("aat", outcome=2.0)]), recipe)
+    found = apportion(collate([row("aat", outcome=2.0, step_rewards=(0.0, 0.0))]), recipe)
 
     assert found.reward.tolist() == [[0, 1]]
     assert found.value.tolist() == [[1, 0]]

@@ -348,3 +348,35 @@ def test_a_token_mean_over_micro_batches_is_not_the_mean_of_their_means() -> Non
 
     assert parts == pytest.approx([1.0, 2 / 3], rel=1e-6)
     assert sum(parts) == pytest.approx(losses.total(token_loss, weights).item(), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("advantage", "loss", "gradient"),
+    [
+        pytest.param(0.0, 0.0, 0.0, id="no advantage"),
+        pytest.param(1.0, -1.2, 0.0, id="clipped"),
+        pytest.param(-1.0, math.exp(20), 0.0, id="kept within 20 nats"),
+    ],
+)
+def test_a_ratio_out_of_all_bounds_gives_a_number_and_no_gradient(
+    advantage: float, loss: float, gradient: float
+) -> None:
+    logprobs = torch.tensor([[-0.1]], requires_grad=True)
+    found = losses.ppo_clip(
+        logprobs, torch.tensor([[-200.0]]), torch.tensor([[advantage]]), torch.ones(1, 1, dtype=torch.bool)
+    )
+    found.sum().backward()
+
+    assert found.item() == pytest.approx(loss, rel=1e-6)
+    assert logprobs.grad is not None
+    assert logprobs.grad.item() == gradient
+
+
+def test_k3_of_a_token_that_the_policy_all_but_gave_up_is_a_number() -> None:
+    logprobs = torch.tensor([[-100.0]], requires_grad=True)
+    found = losses.kl_k3(logprobs, torch.tensor([[-0.1]]), torch.ones(1, 1, dtype=torch.bool))
+    found.sum().backward()
+
+    assert found.item() == pytest.approx(math.exp(20) - 21, rel=1e-6)
+    assert logprobs.grad is not None
+    assert logprobs.grad.item() == 0

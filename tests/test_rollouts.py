@@ -41,12 +41,18 @@ def test_collate_pads_on_the_right() -> None:
     assert len(batch) == 2
 
 
-def test_a_column_that_one_rollout_lacks_is_left_out() -> None:
+def test_log_probabilities_that_one_rollout_lacks_are_left_out() -> None:
     batch = collate([row("a", ["x"], logprobs=[-1.0]), row("a")])
 
     assert batch.logprobs is None
-    assert batch.offsets is None
+
+
+def test_a_rollout_without_text_takes_the_text_of_no_other_away() -> None:
+    rows = [row("a", ["x"]), row("a")]
+    batch = collate(rows)
+
     assert batch.texts == ("x", None)
+    assert [back.offsets for back in batch.rows()] == [[(0, 1)], None]
 
 
 def test_log_probabilities_are_kept_in_float32_whatever_the_outcome_is_in() -> None:
@@ -89,12 +95,12 @@ def test_a_batch_made_by_hand_gets_names() -> None:
         rollout_of=batch.rollout_of,
         action_mask=batch.action_mask,
         turns=batch.turns,
-        groups=torch.tensor([2, 0]),
+        groups=torch.tensor([1, 0]),
         outcome=batch.outcome,
         ended=batch.ended,
     )
 
-    assert (plain.ids, plain.group_names, plain.texts) == (("0", "1"), (0, 1, 2), (None, None))
+    assert (plain.ids, plain.group_names, plain.texts) == (("0", "1"), (0, 1), (None, None))
     assert (plain.step_rewards, plain.step_values) == ((None, None), (None, None))
 
 

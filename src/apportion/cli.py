@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from apportion import recipes
 from apportion.errors import ApportionError
@@ -25,12 +27,17 @@ RecipeName = Annotated[str | None, typer.Option("--recipe", help=f"One of {', '.
 
 def main() -> None:
     """Run the command line; what the user can mend is said in one line."""
+    warnings.showwarning = _print_warning
     sys.path.insert(0, str(Path.cwd()))  # so that `module:function` finds the user's own modules
     try:
         app(standalone_mode=True)
     except (ApportionError, OSError) as error:
         print(f"apportion: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+def _print_warning(message: Warning | str, *about: Any, **more: Any) -> None:
+    print(f"apportion: {message}", file=sys.stderr)
 
 
 @app.command()
@@ -58,7 +65,7 @@ def train(
     try:
         train_run(run, resolved, console)
     except KeyboardInterrupt:
-        console.print(f"stopped; to go on: apportion train --resume {run.path}", highlight=False, soft_wrap=True)
+        console.print(Text(f"stopped; to go on: apportion train --resume {run.path}"), soft_wrap=True)
         raise typer.Exit(130) from None
     write_report(run.path)
     console.print(closing_table(run))
@@ -99,4 +106,4 @@ def explain(
         explain_example(console)
     else:
         write_atomically(out, explain_page().encode())
-        console.print(f"written: {out}", highlight=False, soft_wrap=True)
+        console.print(Text(f"written: {out}"), soft_wrap=True)

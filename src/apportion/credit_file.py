@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from apportion import files, recipes
 from apportion.errors import InputError, did_you_mean
 from apportion.ledger import Ledger, Recipe, apportion
-from apportion.normalise import COMBINE
+from apportion.normalise import COMBINE, normalise_then_sum
 from apportion.rewards.mixing import MIXES
 from apportion.steps import splitters
 from apportion.steps.splitters import Splitter
+from apportion.values import baselines
+
+ONE_VALUE = (baselines.zero, baselines.group_mean, baselines.leave_one_out)
 
 
 def recipe_of(name: str, *, split: str | None = None, mix: str | None = None, combine: str | None = None) -> Recipe:
@@ -22,6 +27,12 @@ def recipe_of(name: str, *, split: str | None = None, mix: str | None = None, co
     recipe = recipes.by_name(name)
     if split is not None:
         recipe = replace(recipe, split=_splitter(split))
+        if recipe.value in ONE_VALUE and recipe.split is not splitters.whole:
+            warnings.warn(
+                f"{name} has one value for a whole answer, so of several steps the last gets all its credit; "
+                "a recipe with step values (vineppo) tells them apart",
+                stacklevel=2,
+            )
     if mix is not None:
         if mix not in MIXES:
             raise InputError(f"there is no mix {mix!r}{did_you_mean(mix, MIXES)}")
@@ -29,6 +40,10 @@ def recipe_of(name: str, *, split: str | None = None, mix: str | None = None, co
     if combine is not None:
         if combine not in COMBINE:
             raise InputError(f"there is no way to combine {combine!r}{did_you_mean(combine, COMBINE)}")
+        if mix is not None and COMBINE[combine] is normalise_then_sum:
+            raise InputError(
+                "normalise_then_sum gives every part of the reward the same weight, so --mix has no effect"
+            )
         recipe = replace(recipe, combine=COMBINE[combine])
     return recipe
 
@@ -38,6 +53,8 @@ def credit_file(source: Path, recipe: Recipe, target: Path) -> Ledger:
 
     Raises InputError for what the file or the recipe lacks, LawError if a law does not hold.
     """
+    if target.exists() and target.samefile(source):
+        raise InputError(f"{target}: is the file that is read; give another --out")
     ledger = apportion(files.load(source), recipe).require_laws()
     files.write_rows(target, ledger.rows())
     return ledger
@@ -46,7 +63,7 @@ def credit_file(source: Path, recipe: Recipe, target: Path) -> Ledger:
 def print_summary(ledger: Ledger, target: Path, console: Console) -> None:
     """What was in the file, how large the credit is, and how exactly the laws hold."""
     rollouts, votes = ledger.rollouts, ledger.rollouts.votes
-    table = Table(title=f"{ledger.recipe.name} credit: {target}", show_header=False, title_justify="left")
+    table = Table(title=Text(f"{ledger.recipe.name} credit: {target}"), show_header=False, title_justify="left")
     groups = len(set(rollouts.groups.tolist()))
     table.add_row("rollouts", f"{len(rollouts)} in {groups} groups; {len(rollouts) - int(votes.sum())} without credit")
     table.add_row("tokens", f"{int(ledger.mask.sum()):,} with credit of {int(rollouts.valid_mask.sum()):,}")
@@ -64,7 +81,7 @@ def _splitter(name: str) -> Splitter:
     kind, colon, argument = name.partition(":")
     if kind == "after" and colon:
         return splitters.after(argument)
-    if kind == "marker" and argument.isdigit():
+    if kind == "marker" and argument.isdecimal() and int(argument) < 2**63:
         return splitters.marker(int(argument))
     known = [*splitters.BY_NAME, "after:REGEX", "marker:ID"]
     if name not in splitters.BY_NAME:

@@ -20,7 +20,7 @@ class LawError(ApportionError):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """The end of an error about an unknown name: the nearest known one, if any is near."""
-    names = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    names = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
     return f"; did you mean {names[0]!r}?" if names else ""
 
 

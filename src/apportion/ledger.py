@@ -75,14 +75,15 @@ class Ledger:
         valid = self.rollouts.valid_mask
         advantages = torch.split(self.advantage[valid], tokens.tolist())
         step_of = torch.split(self.steps.step_of[valid], tokens.tolist())
+        votes = self.rollouts.votes.tolist()
         return [
-            files.row_of(rollout) | {"ledger": self._columns(n, step_of[n], advantages[n])}
+            files.row_of(rollout) | {"ledger": self._columns(n, votes[n], step_of[n], advantages[n])}
             for n, rollout in enumerate(self.rollouts.rows())
         ]
 
-    def _columns(self, n: int, step_of: Tensor, advantages: Tensor) -> Row:
+    def _columns(self, n: int, scored: bool, step_of: Tensor, advantages: Tensor) -> Row:
         """Rollout n's columns: None, which is not 0, where it was not scored."""
-        count, scored = int(self.steps.counts[n]), bool(self.rollouts.votes[n])
+        count = int(self.steps.counts[n])
         columns = {"value": self.value, "credit": self.credit, "normalised": self.normalised}
         return {
             "recipe": self.recipe.name,

@@ -16,6 +16,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+MOST_NATS = 20.0
+"""Largest exponent that is taken of a difference of log-probabilities."""
+
 Kl = Callable[[Float[Tensor, "B T"], Float[Tensor, "B T"], Bool[Tensor, "B T"]], Float[Tensor, "B T"]]
 Reduction = Callable[[Bool[Tensor, "B T"], Int[Tensor, "B T"]], Float[Tensor, "B T"]]
 
@@ -53,8 +56,11 @@ def ppo_clip(
 def probability_ratio(
     logprobs: Float[Tensor, "B T"], old_logprobs: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]
 ) -> Float[Tensor, "B T"]:
-    """Compute exp(logprobs - old_logprobs); 1 where it does not count."""
-    return (_kept(logprobs, mask) - _kept(old_logprobs, mask)).exp()
+    """Compute exp(logprobs - old_logprobs), the exponent kept within +-20 nats; 1 where it does not count.
+
+    Beyond that the ratio says no more than that sampler and trainer disagree, and its gradient is 0.
+    """
+    return (_kept(logprobs, mask) - _kept(old_logprobs, mask)).clamp(-MOST_NATS, MOST_NATS).exp()
 
 
 def kl_k1(
@@ -83,9 +89,10 @@ def kl_k3(
 ) -> Float[Tensor, "B T"]:
     """Estimate KL by exp(d) - 1 - d with d = ref_logprobs - logprobs: unbiased and never negative.
 
-    As a loss its expected gradient is that of the forward KL(reference || policy). Source: as `kl_k1`.
+    As a loss its expected gradient is that of the forward KL(reference || policy). d is kept under 20 nats, where its
+    gradient is 0. Source: as `kl_k1`.
     """
-    d = -kl_k1(logprobs, ref_logprobs, mask)
+    d = -kl_k1(logprobs, ref_logprobs, mask).clamp(min=-MOST_NATS)
     return torch.expm1(d) - d
 
 

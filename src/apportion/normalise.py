@@ -34,13 +34,15 @@ def normalise_then_sum(
 ) -> Float[Tensor, "N K"]:
     """Normalise the credit of each part of the reward by itself, then add up: every part weighs alike.
 
-    Law: unchanged when a part is multiplied by a constant, if the normalisation is. Identity: with one part,
+    Law: unchanged when a part is multiplied by a constant, if the normalisation is; so the weights of a mix of rewards
+    have no say here. Identity: with one part,
     `sum_then_normalise`. Source: GDPO, arXiv:2601.05242.
 
     Raises InputError where the parts' credits do not add up to the credit, as with values that were given for the
     reward as a whole.
     """
-    if not torch.allclose(torch.stack(list(parts)).sum(0), credit, atol=1e-4):
+    together = torch.stack(list(parts)).sum(0)
+    if float((together - credit).abs().max()) > 1e-4 * float(credit.abs().max()):
         raise InputError(
             "normalise_then_sum needs values that can be worked out for each part of the reward; "
             "this recipe's are of the whole reward"
@@ -62,7 +64,8 @@ def group_std(
 ) -> Float[Tensor, "N K"]:
     """Divide by the group's spread: normalised = credit / std(group). Signs and zeros stay.
 
-    Law: unchanged when all credit of a group is multiplied by a constant. Source: GRPO, arXiv:2402.03300.
+    Law: unchanged when all credit of a group is multiplied by a constant (and spreads by more than `min_std` before and
+    after). Source: GRPO, arXiv:2402.03300.
     """
     _, std = _group_moments(credit, mask, groups)
     return _divided(credit, std[groups].unsqueeze(1), mask, min_std)

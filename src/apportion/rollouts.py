@@ -76,6 +76,7 @@ class Rollouts:
     step_values: tuple[Scores, ...] = ()
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _check_shapes(self)
         _check_order(self)
         _check_numbers(self)
@@ -121,7 +122,8 @@ class Rollouts:
         def column(grid: Tensor | None) -> Any:
             return None if grid is None else grid.flatten()[place].tolist()
 
-        spans = None if self.offsets is None else self.offsets.flatten(0, 1)[place].tolist()
+        grid = self.offsets if self.texts[n] is not None else None
+        spans = None if grid is None else grid.flatten(0, 1)[place].tolist()
         score = float(self.outcome[n])
         return Rollout(
             tokens=column(self.tokens),
@@ -191,7 +193,7 @@ def _assemble(lines: list[list[Rollout]], rows: list[Rollout], dtype: torch.dtyp
     names = list(dict.fromkeys(row.group for row in rows))
     index = {name: g for g, name in enumerate(names)}
     has_logprobs = all(row.logprobs is not None for row in rows)
-    has_offsets = all(row.offsets is not None for row in rows)
+    has_offsets = any(row.offsets is not None for row in rows)
     return Rollouts(
         tokens=grid([[list(r.tokens) for r in line] for line in lines], 0),
         rollout_of=grid([[[next(numbers)] * len(r.tokens) for r in line] for line in lines], -1),
@@ -202,7 +204,7 @@ def _assemble(lines: list[list[Rollout]], rows: list[Rollout], dtype: torch.dtyp
         ended=torch.tensor([bool(row.ended) for row in rows]),
         logprobs=floats([[r.logprobs or [] for r in line] for line in lines]) if has_logprobs else None,
         offsets=torch.stack(
-            [grid([[[span[side] for span in r.offsets or []] for r in line] for line in lines], 0) for side in (0, 1)],
+            [grid([[_side(r, side) for r in line] for line in lines], 0) for side in (0, 1)],
             dim=-1,
         )
         if has_offsets
@@ -213,6 +215,11 @@ def _assemble(lines: list[list[Rollout]], rows: list[Rollout], dtype: torch.dtyp
         step_rewards=tuple(row.step_rewards for row in rows),
         step_values=tuple(row.step_values for row in rows),
     )
+
+
+def _side(row: Rollout, side: int) -> list[int]:
+    """Where each token starts (0) or ends (1) in the text; 0 where that is not known."""
+    return [0] * len(row.tokens) if row.offsets is None else [span[side] for span in row.offsets]
 
 
 def _turns(row: Rollout) -> list[int]:
@@ -231,6 +238,27 @@ def _check_row(n: int, row: Rollout) -> None:
         column = getattr(row, name)
         if column is not None and len(column) != length:
             raise InputError(f"rollout {n}: {name} has {len(column)} entries for {length} tokens")
+
+
+def _check_types(batch: Rollouts) -> None:
+    integers, floats, truth = (torch.int64,), (torch.float32, torch.float64), (torch.bool,)
+    wanted = {
+        "tokens": (2, integers),
+        "rollout_of": (2, integers),
+        "action_mask": (2, truth),
+        "turns": (2, integers),
+        "groups": (1, integers),
+        "outcome": (1, floats),
+        "ended": (1, truth),
+        "logprobs": (2, (torch.float32,)),
+        "offsets": (3, integers),
+    }
+    for name, (axes, types) in wanted.items():
+        tensor = getattr(batch, name)
+        if tensor is not None and (tensor.dim() != axes or tensor.dtype not in types):
+            kinds = " or ".join(str(kind).removeprefix("torch.") for kind in types)
+            came = f"{str(tensor.dtype).removeprefix('torch.')} with {tensor.dim()} axes"
+            raise InputError(f"{name} must be {kinds} with {axes} axes, got {came}")
 
 
 def _check_shapes(batch: Rollouts) -> None:
@@ -255,6 +283,9 @@ def _check_shapes(batch: Rollouts) -> None:
             object.__setattr__(batch, name, default)
     if int(batch.groups.min()) < 0 or len(batch.group_names) <= int(batch.groups.max()):
         raise InputError(f"groups must count from 0 and each have a name; {len(batch.group_names)} names came")
+    empty = (torch.bincount(batch.groups, minlength=len(batch.group_names)) == 0).nonzero()
+    if len(empty):
+        raise InputError(f"group {int(empty[0])} ({batch.group_names[int(empty[0])]}) has no rollout")
     for name in ("outcome", "ended", "ids", "texts", "step_rewards", "step_values"):
         if len(getattr(batch, name)) != count:
             raise InputError(f"{name} has {len(getattr(batch, name))} entries for {count} rollouts")

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from apportion.errors import InputError
 from apportion.policy.causal import CausalPolicy
 from apportion.policy.sampling import Sampling, draw
 from apportion.tasks.chain import Chain
@@ -72,3 +73,20 @@ def test_more_prompts_than_rows_side_by_side_are_done_in_lots(policy):
     samples = policy.sample(asked, Sampling(48, max_rows=5), chance())
     assert len(samples) == len(asked)
     assert all(sample.tokens for sample in samples)
+
+
+def test_every_prompt_keeps_to_its_own_limit(policy):
+    asked = prompts(policy)
+    limits = [1 + n % 5 for n in range(len(asked))]
+    for sample, limit in zip(policy.sample(asked, Sampling(48), chance(), limits), limits, strict=True):
+        assert len(sample.tokens) == limit
+        assert not sample.ended
+
+
+def test_no_prompts_give_no_samples(policy):
+    assert policy.sample([], Sampling(4), chance()) == []
+
+
+def test_a_policy_that_has_diverged_says_so():
+    with pytest.raises(InputError, match="has diverged"):
+        draw(torch.full((1, 3), float("nan")), Sampling(1), chance())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -91,11 +93,15 @@ def test_a_mix_pays_the_mean_step_reward_so_that_more_steps_earn_no_more() -> No
     assert parts["process"].tolist() == [[0.1875, 0, 0.1875, 0], [0.375, 0.375, 0, 0], [0, 0, 0, 0]]
 
 
-def test_a_mix_without_step_rewards_is_the_weighted_outcome_alone() -> None:
-    batch = collate([row("aa", outcome=2.0)])
+def test_a_mix_refuses_a_scored_rollout_without_step_rewards_for_none_is_not_0() -> None:
+    mix = Mixed(process=0.75, outcome=0.25)
+    rows = [row("aa", outcome=2.0, step_rewards=(1.0, 1.0)), row("aa", outcome=2.0)]
 
-    assert Mixed(process=0.75, outcome=0.25)(batch, splitters.whole(batch))["outcome"].tolist() == [[0.5]]
-    assert list(Mixed(process=0.75, outcome=0.25)(batch, splitters.whole(batch))) == ["outcome"]
+    with pytest.raises(InputError, match="rollout 1 has no step_rewards"):
+        mix(collate(rows), splitters.whole(collate(rows)))
+
+    unscored = collate([rows[0], row("aa")])
+    assert mix(unscored, splitters.whole(unscored))["outcome"].tolist() == [[0.5], [0]]
 
 
 @pytest.mark.parametrize(
@@ -121,6 +127,7 @@ def test_parts_add_up_to_the_total_in_plain_arithmetic(
     name: str, rows: list[Rollout], split: splitters.Splitter
 ) -> None:
     reward = MIXES[name]
+    rows = [r if r.step_rewards is not None else replace(r, step_rewards=(0.0,) * sum(r.action_mask)) for r in rows]
     batch = collate(rows, dtype=torch.float64)
     steps = split(batch)
     sums = torch.stack(list(reward(batch, steps).values())).sum((0, 2))

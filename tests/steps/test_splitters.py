@@ -176,3 +176,29 @@ def test_finer_splitters_cut_wherever_coarser_ones_do(rows: list[Rollout]) -> No
     assert torch.equal(coarse.counts, (batch.action_counts > 0).long())
     assert bool((coarse.counts <= fine.counts).all())
     assert bool((fine.counts <= finest.counts).all())
+
+
+@pytest.mark.parametrize(
+    ("pieces", "steps"),
+    [
+        pytest.param(["a\n", "b\n", " "], [0, 1, 1], id="trailing blanks"),
+        pytest.param(["\n", "\n", "a\n", "b"], [0, 0, 0, 1], id="leading newlines"),
+        pytest.param(["a\n", " \n", "  b"], [0, 0, 1], id="a line of blanks, and indentation"),
+        pytest.param(["a\n", "b\n"], [0, 1], id="newline at the end"),
+    ],
+)
+def test_a_line_without_words_is_no_step(pieces: list[str], steps: list[int]) -> None:
+    batch = collate([row("a" * len(pieces), pieces, outcome=0.0)])
+
+    assert splitters.lines(batch).step_of.tolist() == [steps]
+
+
+def test_a_match_does_not_begin_in_the_prompt() -> None:
+    batch = collate([row("paa", ["2=", "=3", "4"], outcome=0.0)])
+
+    assert splitters.after("==")(batch).step_of.tolist() == [[-1, 0, 0]]
+
+
+def test_a_pattern_that_matches_nothing_at_all_is_refused() -> None:
+    with pytest.raises(InputError, match="must match some text"):
+        splitters.after("x*")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -167,16 +169,8 @@ def test_values_may_be_missing_only_where_nothing_is_learned() -> None:
         baselines.given(bare, splitters.whole(bare), torch.zeros(4, 1))
 
 
-def test_groups_may_skip_numbers() -> None:
+def test_a_group_without_rollouts_is_refused() -> None:
     batch = batch_of("a", "a")
-    spaced = Rollouts(
-        tokens=batch.tokens,
-        rollout_of=batch.rollout_of,
-        action_mask=batch.action_mask,
-        turns=batch.turns,
-        groups=torch.tensor([3, 1]),
-        outcome=torch.tensor([1.0, 2.0]),
-        ended=batch.ended,
-    )
 
-    assert whole_values(spaced, baselines.group_mean).tolist() == [1, 2]
+    with pytest.raises(InputError, match=r"group 0 \(0\) has no rollout"):
+        replace(batch, groups=torch.tensor([3, 1]), group_names=())

@@ -13,7 +13,7 @@ from apportion.errors import InputError
 from apportion.ledger import apportion
 from apportion.rollouts import Rollout, collate
 from apportion.steps import splitters
-from apportion.values.monte_carlo import monte_carlo
+from apportion.values.monte_carlo import Prefix, monte_carlo
 
 PROMPT = [7]
 
@@ -24,12 +24,14 @@ class Continuations:
     def __init__(self, scores: dict[tuple[int, ...], list[float | None]]) -> None:
         self.scores = scores
         self.asked: list[tuple[int, ...]] = []
+        self.sampled: list[int] = []
 
-    def __call__(self, prefixes: list[list[int]]) -> list[list[int]]:
-        self.asked += [tuple(prefix) for prefix in prefixes]
+    def __call__(self, prefixes: list[Prefix]) -> list[list[int]]:
+        self.asked += [prefix.tokens for prefix in prefixes]
+        self.sampled += [prefix.sampled for prefix in prefixes]
         seen: dict[tuple[int, ...], int] = {}
         out = []
-        for prefix in map(tuple, prefixes):
+        for prefix in self.asked[-len(prefixes) :]:
             seen[prefix] = seen.get(prefix, -1) + 1
             out.append([1000 + seen[prefix]])
         return out
@@ -92,6 +94,7 @@ def test_a_prefix_holds_the_tool_tokens_before_the_step_and_none_after() -> None
     row = Rollout([7, 1, 50, 51, 2], [False, True, False, False, True], "g", 0.0)
     _, source = values_of([row], {(7,): [1.0], (7, 1, 50, 51): [0.0]})
     assert source.asked == [(7,), (7, 1, 50, 51)]
+    assert source.sampled == [0, 1]
 
 
 def test_continuations_that_could_not_be_scored_are_left_out_of_the_mean() -> None:

@@ -6,6 +6,7 @@ ids: they are never mistaken for the ids of a tokenizer.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Sequence
@@ -111,7 +112,7 @@ def _rollout(row: Row, place: str, words: dict[str, int]) -> Rollout:
     prompt = len(tokens.ids)
     _add(tokens, row["response"], "response", place)
     group = row["group"]
-    if not isinstance(group, str | int):
+    if not isinstance(group, str | int) or isinstance(group, bool):
         raise InputError(f"{place}: group is {group!r}; expected a string or a whole number")
     mask = _mask(row, tokens.sampled, prompt, place)
     text, offsets = _text(row, tokens, place)
@@ -156,18 +157,27 @@ def _message_text(message: dict[str, Any], place: str) -> str:
         raise InputError(f"{place}: a chat message has no role; it has {', '.join(message) or 'no field'}")
     text = message.get("content") or ""
     if isinstance(text, list):
-        text = "".join(str(part.get("text") or "") for part in text if isinstance(part, dict))
+        text = "".join(part if isinstance(part, str) else _part_text(part, place) for part in text)
     calls = message.get("tool_calls") or []
     if not isinstance(text, str) or not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise InputError(f"{place}: a chat message must have text as its content and a list of objects as tool_calls")
     functions = [call.get("function") or call for call in calls]
-    return "\n".join([*([text] if text else []), *(_call_text(function, place) for function in functions)])
+    thought = message.get("reasoning_content") or ""
+    parts = [str(thought), text, *(_call_text(function, place) for function in functions)]
+    return "\n".join(part for part in parts if part)
+
+
+def _part_text(part: Any, place: str) -> str:
+    if not isinstance(part, dict):
+        raise InputError(f"{place}: a part of a chat message's content is {part!r}; expected text or an object")
+    return str(part.get("text") or "")
 
 
 def _call_text(function: Any, place: str) -> str:
     if not isinstance(function, dict) or "name" not in function:
         raise InputError(f"{place}: a tool call has no function name")
-    return f"{function['name']}({function.get('arguments') or ''})"
+    arguments = function.get("arguments") or ""
+    return f"{function['name']}({arguments if isinstance(arguments, str) else json.dumps(arguments)})"
 
 
 def _mask(row: Row, sampled: list[bool], prompt: int, place: str) -> list[bool]:

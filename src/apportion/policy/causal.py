@@ -55,8 +55,8 @@ class CausalPolicy:
         try:
             tokenizer = AutoTokenizer.from_pretrained(folder, **options)
             model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options)
-        except (OSError, ValueError, KeyError) as error:
-            reason = str(error).strip().splitlines()[0]
+        except Exception as error:  # the readers raise whatever damaged or foreign files lead them to
+            reason = str(error).strip().split("\n")[0]
             raise InputError(f"model {source}: could not be loaded as a causal language model: {reason}") from error
         if options:
             _forget_quantization(model)
@@ -91,10 +91,20 @@ class CausalPolicy:
         """Text and character offsets of token ids."""
         return self._speller.spell(ids)
 
-    def sample(self, prompts: Sequence[Sequence[int]], sampling: Sampling, generator: torch.Generator) -> list[Sample]:
-        """Continue every prompt once."""
-        self.refuse_long(max(len(prompt) for prompt in prompts), sampling.max_new_tokens)
-        samples = sample(self.model, prompts, sampling, self.ends, generator)
+    def sample(
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        generator: torch.Generator,
+        limits: Sequence[int] | None = None,
+    ) -> list[Sample]:
+        """Continue every prompt once, by at most `max_new_tokens` or its own entry of `limits`."""
+        if not prompts:
+            return []
+        limits = limits or [sampling.max_new_tokens] * len(prompts)
+        longest, limit = max(zip(map(len, prompts), limits, strict=True), key=sum)
+        self.refuse_long(longest, limit)
+        samples = sample(self.model, prompts, sampling, self.ends, generator, limits)
         self.generated += sum(len(one.tokens) for one in samples)
         return samples
 

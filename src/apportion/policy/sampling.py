@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from apportion.errors import InputError
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -44,12 +46,16 @@ def sample(
     sampling: Sampling,
     ends: frozenset[int],
     generator: torch.Generator,
+    limits: Sequence[int],
 ) -> list[Sample]:
-    """Continue every prompt once. `ends` are the token ids that end an answer; they are kept in it."""
+    """Continue every prompt once, by at most its entry of `limits` (1 or more) tokens.
+
+    ends: the token ids that end an answer; they are kept in it.
+    """
     samples: list[Sample] = []
     for first in range(0, len(prompts), sampling.max_rows):
-        lot = prompts[first : first + sampling.max_rows]
-        samples += _sample_lot(model, lot, sampling, ends, generator)
+        lot = slice(first, first + sampling.max_rows)
+        samples += _sample_lot(model, prompts[lot], sampling, ends, generator, limits[lot])
     return samples
 
 
@@ -60,13 +66,15 @@ def _sample_lot(
     sampling: Sampling,
     ends: frozenset[int],
     generator: torch.Generator,
+    limits: Sequence[int],
 ) -> list[Sample]:
     device = model.device
     ids, attention = _left_padded(prompts, device)
     positions = (attention.cumsum(1) - 1).clamp(min=0)
     end_ids = torch.tensor(sorted(ends), device=device)
     rows = torch.arange(len(prompts), device=device)  # the prompt that each running row continues
-    shape = (len(prompts), sampling.max_new_tokens)
+    longest = torch.tensor(limits, device=device)
+    shape = (len(prompts), max(limits))
     tokens = torch.zeros(shape, dtype=torch.int64, device=device)
     logprobs = torch.zeros(shape, dtype=torch.float32, device=device)
     lengths = torch.zeros(len(prompts), dtype=torch.int64, device=device)
@@ -74,7 +82,7 @@ def _sample_lot(
     running = torch.ones_like(rows, dtype=torch.bool)  # of the rows still in the cache, those not yet ended
     cache = None
 
-    for t in range(sampling.max_new_tokens):
+    for t in range(max(limits)):
         out = model(
             input_ids=ids,
             attention_mask=attention,
@@ -90,7 +98,7 @@ def _sample_lot(
         lengths[rows[running]] = t + 1
         stops = running & torch.isin(drawn, end_ids)
         ended[rows[stops]] = True
-        running = running & ~stops
+        running = running & ~stops & (longest[rows] > t + 1)
         if not bool(running.any()):
             break
         if int(running.sum()) <= 0.75 * len(running):  # drop ended rows once they are many
@@ -114,7 +122,13 @@ def draw(
     probs = logprobs.exp()
     if sampling.top_p < 1:
         probs = _nucleus(probs, sampling.top_p)
-    drawn = torch.multinomial(probs, 1, generator=generator)
+    try:
+        drawn = torch.multinomial(probs, 1, generator=generator)
+    except RuntimeError as error:
+        raise InputError(
+            "the policy gives probabilities that are not numbers, so nothing can be sampled; it has diverged "
+            "(a lower learning_rate keeps it from that), or the temperature is out of all reason"
+        ) from error
     return drawn.squeeze(1), logprobs.gather(1, drawn).squeeze(1)
 
 

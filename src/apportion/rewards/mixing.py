@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from apportion.errors import InputError
 from apportion.rollouts import Rollouts, Scores
 from apportion.steps.grid import StepMap
 
@@ -56,13 +57,17 @@ class Mixed:
     """total = process * mean step reward + outcome * outcome.
 
     The mean, not the sum, so that an answer earns nothing by having more steps: each of n steps is paid
-    `process / n` of its score.
+    `process / n` of its score. Raises InputError for a scored rollout without step rewards: none is not 0.
     """
 
     process: float
     outcome: float
 
     def __call__(self, rollouts: Rollouts, steps: StepMap) -> Parts:
+        votes = rollouts.votes
+        for n, scores in enumerate(rollouts.step_rewards):
+            if scores is None and bool(votes[n]):
+                raise InputError(f"rollout {rollouts.ids[n]} has no step_rewards to mix with its outcome")
         parts = AsGiven()(rollouts, steps)
         weighted = {"outcome": self.outcome * parts["outcome"]}
         if "process" in parts:

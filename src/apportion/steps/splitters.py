@@ -32,12 +32,17 @@ def every_token(rollouts: Rollouts) -> StepMap:
 
 
 def lines(rollouts: Rollouts) -> StepMap:
-    """A step is a line with its newline; blank lines belong to the line above, and a new turn starts a new step."""
-    return after(r"\n\s*\n|\n")(rollouts)
+    """A step is a line with its newline; blank lines belong to the line above (to the first, where none is above).
+
+    A new turn starts a new step.
+    """
+    return after(r"(?<=\S)\s*\n\s*(?=\S)")(rollouts)
 
 
 def after(pattern: str) -> Splitter:
     """Cut after every match of a regular expression (`re.escape` a plain string such as `=`), and between turns.
+
+    Matches are looked for from the first sampled character on.
 
     Raises InputError for a pattern that does not compile, or rollouts without text.
     """
@@ -45,6 +50,8 @@ def after(pattern: str) -> Splitter:
         compiled = re.compile(pattern)
     except re.error as error:
         raise InputError(f"the splitter pattern {pattern!r} is no regular expression: {error}") from error
+    if compiled.match(""):
+        raise InputError(f"the splitter pattern {pattern!r} matches where nothing stands; it must match some text")
 
     def split(rollouts: Rollouts) -> StepMap:
         return number_steps(rollouts, _new_turn(rollouts) | _past_a_match(rollouts, compiled))
@@ -72,12 +79,11 @@ def _past_a_match(rollouts: Rollouts, pattern: re.Pattern[str]) -> Bool[Tensor, 
     cuts_before = torch.zeros_like(ends)
     tokens_of = torch.bincount(rollouts.rollout_of[rollouts.valid_mask], minlength=len(rollouts)).tolist()
     places = rollouts.valid_mask.flatten().nonzero().squeeze(1)
+    begins, sampled = rollouts.offsets[..., 0].flatten(), rollouts.action_mask.flatten()
     for text, place in zip(rollouts.texts, torch.split(places, tokens_of), strict=True):
-        cuts = torch.tensor(
-            [match.end() for match in pattern.finditer(text or "")],
-            dtype=ends.dtype,
-            device=ends.device,
-        )
+        first = begins[place][sampled[place]][:1].sum()  # 0 where nothing was sampled
+        found = [match.end() for match in pattern.finditer((text or "")[int(first) :])]
+        cuts = first + torch.tensor(found, dtype=ends.dtype, device=ends.device)
         cuts_before[place] = torch.searchsorted(cuts, ends[place])
     cuts_before = cuts_before.view_as(rollouts.tokens)
     return _previous_action(rollouts, cuts_before) != cuts_before

@@ -94,7 +94,7 @@ def _held_out_count(asked: int | None, prompts: int, path: Path) -> int:
     if not 0 <= asked < prompts:
         raise InputError(
             f"{path}: {asked} prompts were to be held out of {prompts}. "
-            f"Hold out 0 to {prompts - 1}, so that at least one is left to train on."
+            f"Hold out (held_out) 0 to {prompts - 1}, so that at least one is left to train on."
         )
     return asked
 

@@ -20,7 +20,7 @@ from apportion.tasks.prompts import Prompts
 from apportion.train.config import TrainConfig
 from apportion.train.figures import PassRate, pass_rate
 from apportion.values.baselines import Value
-from apportion.values.monte_carlo import monte_carlo
+from apportion.values.monte_carlo import Prefix, monte_carlo
 
 GYM = "gym:"
 
@@ -32,7 +32,7 @@ def make_task(config: TrainConfig) -> Task:
     if config.data is not None:
         return Prompts.load(config.data, check=checker(config.checker), held_out=config.held_out)
     if config.task.startswith(GYM):
-        return Gym(config.task.removeprefix(GYM), held_out=config.held_out)
+        return Gym(config.task.removeprefix(GYM), held_out=max(1, config.tests))
     raise InputError(f"there is no task {config.task!r}; known: chain, data (with `data`), {GYM}NAME")
 
 
@@ -53,10 +53,16 @@ class Collector:
     task: Task
     config: TrainConfig
 
-    def refuse_long(self, problems: Sequence[Problem]) -> None:
-        """Raise InputError if an answer to one of the problems might not fit the model's context."""
-        longest = max(len(self.policy.encode(problem.prompt)) for problem in problems)
-        self.policy.refuse_long(longest, self.config.max_new_tokens)
+    def refuse_long(self) -> None:
+        """Raise InputError if an answer to one of the problems that we know might not fit the model's context."""
+        known = [*self.task.held_out(self.config.tests)]
+        if isinstance(self.task, Prompts):
+            known += self.task.training
+        for problem in known:
+            try:
+                self.policy.refuse_long(len(self.policy.encode(problem.prompt)), self.config.max_new_tokens)
+            except InputError as error:
+                raise InputError(f"the prompt {problem.prompt[:60]!r}: {error}") from error
 
     def rollouts(self, problems: Sequence[Problem], step: int) -> Rollouts:
         """`group` answers to every problem, not yet scored."""
@@ -92,8 +98,10 @@ class Collector:
         generator = self._chance(step, "monte carlo")
         sampling = self._sampling(temperature=self.config.temperature * self.config.mc_temperature_factor)
 
-        def continue_once(prefixes: list[list[int]]) -> list[list[int]]:
-            return [sample.tokens for sample in self.policy.sample(prefixes, sampling, generator)]
+        def continue_once(prefixes: list[Prefix]) -> list[list[int]]:
+            limits = [self.config.max_new_tokens - prefix.sampled for prefix in prefixes]
+            samples = self.policy.sample([prefix.tokens for prefix in prefixes], sampling, generator, limits)
+            return [sample.tokens for sample in samples]
 
         def score(group: Hashable, tokens: Sequence[int]) -> float | None:
             assert isinstance(group, int)

@@ -7,6 +7,7 @@ user sets stands above both.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from apportion.recipes import BY_NAME
 class TrainConfig(BaseModel):
     """Every setting of `apportion train`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     recipe: str = Field("grpo", description="method of credit, by name")
     model: str = Field(EMBEDDED_MODEL, description="`embedded`, a Hugging Face folder, or a GGUF file")
@@ -33,7 +34,9 @@ class TrainConfig(BaseModel):
     checker: str = Field("math_equal", description="judge of answers to `data`: a name, or `module:function`")
     chain_steps: int = Field(5, ge=2, description="steps of a problem of the task `chain`")
     wording: int = Field(2, ge=0, description="free letters at the head of each line of the task `chain`")
-    held_out: int = Field(64, ge=1, description="held-out problems to test on before and after")
+    held_out: int | None = Field(
+        None, ge=0, description="held-out problems to test on before and after; not set = 64, or a tenth of `data`"
+    )
 
     prompts: int = Field(8, ge=1, description="prompts a step")
     group: int = Field(6, ge=1, description="answers sampled for each prompt")
@@ -50,14 +53,21 @@ class TrainConfig(BaseModel):
     micro_batch: int = Field(8, ge=1, description="rollouts in one forward and backward pass")
     clip_low: float = Field(0.2, gt=0, lt=1, description="the probability ratio is clipped below 1 - this")
     clip_high: float = Field(0.2, gt=0, description="and above 1 + this")
-    reduction: str = Field("token_mean", description=f"weight of a token in the loss: {', '.join(REDUCTIONS)}")
+    reduction: str = Field(
+        "token_mean", description=f"weight of a token in the loss: {', '.join(REDUCTIONS)}, fixed_divisor"
+    )
     kl_beta: float = Field(0.002, ge=0, description="weight of the KL to the starting model, in the loss")
     kl_estimator: Literal["k2", "k3"] = Field("k3", description="estimator of that KL")
-    entropy_bonus: float = Field(0.0, ge=0, description="weight of the entropy, in the loss")
+    entropy_bonus: float = Field(0.01, ge=0, description="weight of the entropy, in the loss")
 
     checkpoint_every: int = Field(1, ge=1, description="steps between checkpoints")
     ledger_every: int = Field(10, ge=1, description="steps between saved ledgers")
     threads: int = Field(0, ge=0, description="CPU threads; 0 = one for models under 10 M parameters, else all")
+
+    @property
+    def tests(self) -> int:
+        """Held-out problems to test on."""
+        return 64 if self.held_out is None else self.held_out
 
 
 EMBEDDED: dict[str, Any] = {
@@ -71,6 +81,7 @@ EMBEDDED: dict[str, Any] = {
     "learning_rate": 3e-4,
     "micro_batch": 128,
     "kl_beta": 0.0,
+    "entropy_bonus": 0.0,
 }
 """Defaults for the embedded model: small enough for large batches and long steps."""
 
@@ -93,7 +104,7 @@ def resolve(settings: dict[str, Any], *, place: str = "settings") -> TrainConfig
         key = ".".join(str(part) for part in first["loc"])
         raise InputError(f"{place}: {key} is {first['input']!r}; {first['msg'].lower()}") from error
     _refuse_unknown("recipe", config.recipe, BY_NAME)
-    _refuse_unknown("reduction", config.reduction, REDUCTIONS)
+    _refuse_unknown("reduction", config.reduction, [*REDUCTIONS, "fixed_divisor"])
     _refuse_unknown("kl_estimator", config.kl_estimator, KL_BY_NAME)
     if (config.task == "data") != (config.data is not None):
         raise InputError(
@@ -129,6 +140,6 @@ def to_toml(config: TrainConfig) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _refuse_unknown(key: str, name: str, known: dict[str, Any]) -> None:
+def _refuse_unknown(key: str, name: str, known: Iterable[str]) -> None:
     if name not in known:
         raise InputError(f"there is no {key} {name!r}{did_you_mean(name, known)}")

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from apportion.train.config import TrainConfig
 from apportion.train.figures import PassRate
@@ -31,6 +32,7 @@ class Display:
             TimeRemainingColumn(compact=True),
             TextColumn("{task.fields[figures]}"),
             console=console,
+            speed_estimate_period=3600,  # a step may take minutes
             disable=not console.is_terminal,
         )
         self._task = self._progress.add_task("train", total=config.steps, completed=first_step, figures="")
@@ -62,7 +64,7 @@ class Display:
 
 def closing_table(run: RunFolder) -> Table:
     """Pass rate before and after, where the time went, and where the report is."""
-    table = Table(title=str(run.path), show_header=False, title_justify="left")
+    table = Table(title=Text(str(run.path)), show_header=False, title_justify="left")
     for when, found in run.evaluations().items():
         if found["scored"]:
             table.add_row(f"pass rate {when}", str(PassRate(found["passed"], found["scored"])))
@@ -71,12 +73,14 @@ def closing_table(run: RunFolder) -> Table:
     phases = {key.removeprefix("seconds_") for row in timings for key in row if key.startswith("seconds_")}
     spent = {name: sum(row.get(f"seconds_{name}", 0.0) for row in timings) for name in phases}
     if total:
-        shares = "  ".join(f"{name} {seconds / total:.0%}" for name, seconds in sorted(spent.items(), key=_by_size))
+        shares = "  ".join(
+            f"{name}\u00a0{seconds / total:.0%}" for name, seconds in sorted(spent.items(), key=_by_size)
+        )
         table.add_row("time", f"{total:.0f} s in {len(timings)} steps: {shares}")
     metrics = run.rows("metrics.jsonl")
     if metrics:
         table.add_row("tokens", f"{metrics[-1]['generated_tokens']:,} generated")
-    table.add_row("report", str(run.report))
+    table.add_row("report", Text(str(run.report)))
     return table
 
 

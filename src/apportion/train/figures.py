@@ -40,9 +40,9 @@ class PassRate:
         low, high = self.interval
         return f"{self.rate:.1%} [{low:.1%}, {high:.1%}] of {self.scored}"
 
-    def as_dict(self) -> dict[str, int | float]:
+    def as_dict(self) -> Figures:
         low, high = self.interval
-        return {**asdict(self), "rate": self.rate, "low": low, "high": high}
+        return {**asdict(self), "rate": self.rate if self.scored else None, "low": low, "high": high}
 
 
 def pass_rate(outcome: Tensor) -> PassRate:

@@ -47,7 +47,7 @@ class Trainer:
         small = self.policy.parameters < SMALL
         torch.set_num_threads(config.threads or (1 if small else torch.get_num_threads()))
         self.collector = Collector(self.policy, self.task, config)
-        self.collector.refuse_long(self.task.held_out(config.held_out))
+        self.collector.refuse_long()
         self.updater = Updater(self.policy, config)
         self.generated = 0  # tokens sampled for training, Monte-Carlo continuations and all
         self._clock = Clock()
@@ -118,7 +118,7 @@ class Trainer:
         folder, state = found
         trained = CausalPolicy.load(folder)
         self.policy.model.load_state_dict(trained.model.state_dict())
-        self.updater.optimiser.load_state_dict(state["optimiser"])
+        self.updater.load(state["optimiser"])
         self.generated = state["generated"]
         self.run.keep_steps_before(state["step"])
         return int(state["step"])
@@ -129,7 +129,7 @@ class Trainer:
         if known.get("step") == step:
             rate = PassRate(known["passed"], known["scored"])
         else:
-            rate = self.collector.pass_rate(self.task.held_out(self.config.held_out), when)
+            rate = self.collector.pass_rate(self.task.held_out(self.config.tests), when)
             self.run.write_evaluation(when, {"step": step, **rate.as_dict()})
         self.watcher.evaluated(when, rate)
 

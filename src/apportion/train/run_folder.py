@@ -50,6 +50,8 @@ class RunFolder:
             raise InputError(f"{path}: holds a run already; take it up with --resume, or give another --out")
         if run.path.exists() and not run.path.is_dir():
             raise InputError(f"{path}: is a file; --out names a folder")
+        if run.path.exists() and any(run.path.iterdir()):
+            raise InputError(f"{path}: is not empty, and what is in it is not ours; give another --out")
         return run
 
     @classmethod
@@ -65,9 +67,16 @@ class RunFolder:
         return resolve(read_toml(file), place=str(file))
 
     def begin(self, config: TrainConfig) -> None:
-        """Make the folders and write down the settings."""
-        for folder in (self.ledgers, self.checkpoints):
-            folder.mkdir(parents=True, exist_ok=True)
+        """Make the folders and write down the settings.
+
+        Raises InputError when another run has begun in the folder meanwhile.
+        """
+        if not (self.path / "config.toml").exists():
+            try:
+                self.checkpoints.mkdir(parents=True)
+            except FileExistsError as error:
+                raise InputError(f"{self.path}: another run has just begun here; give another --out") from error
+        self.ledgers.mkdir(exist_ok=True)
         write_atomically(self.path / "config.toml", to_toml(config).encode())
 
     def append(self, name: str, row: dict[str, Any]) -> None:
@@ -89,7 +98,7 @@ class RunFolder:
         for name in ("metrics.jsonl", "timings.jsonl"):
             path = self.path / name
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-            kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] < step]
+            kept = [line for line in lines if line.endswith("\n") and _step_of(line, path) < step]
             write_atomically(path, "".join(kept).encode())
 
     def write_evaluation(self, when: str, evaluation: dict[str, Any]) -> None:
@@ -100,7 +109,12 @@ class RunFolder:
         path = self.path / "evaluations.json"
         if not path.exists():
             return {}
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InputError(f"{path}: not JSON ({error}); without this file the tests are run again") from error
+        if not isinstance(found, dict):
+            raise InputError(f"{path}: expected an object; without this file the tests are run again")
         return found
 
     def save_checkpoint(self, step: int, state: State, save_model: Callable[[Path], None]) -> None:
@@ -112,7 +126,7 @@ class RunFolder:
             torch.save(state, folder / "state.pt")
 
         self._write_folder(target, write)
-        for other in self.checkpoints.iterdir():
+        for other in self.checkpoints.glob("step-*"):
             if other != target:
                 shutil.rmtree(other)
 
@@ -121,7 +135,12 @@ class RunFolder:
         whole = sorted(path for path in self.checkpoints.glob("step-*") if path.suffix != PART)
         if not whole:
             return None
-        state: State = torch.load(whole[-1] / "state.pt", weights_only=True)
+        try:
+            state: State = torch.load(whole[-1] / "state.pt", weights_only=True)
+        except Exception as error:  # torch raises whatever the damaged bytes lead it to
+            raise InputError(
+                f"{whole[-1]}: the checkpoint is damaged; without this folder the run starts anew"
+            ) from error
         return whole[-1], state
 
     def save_model(self, save_model: Callable[[Path], None]) -> None:
@@ -131,10 +150,20 @@ class RunFolder:
         beside = target.with_name(target.name + PART)
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
-        write(beside)
+        try:
+            write(beside)
+        except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by the writer
+            raise InputError(f"{target}: could not be written: {str(error).splitlines()[0]}") from error
         for file in beside.rglob("*"):
             if file.is_file():
                 with open(file, "rb") as handle:
                     os.fsync(handle.fileno())
         shutil.rmtree(target, ignore_errors=True)
         beside.rename(target)
+
+
+def _step_of(line: str, path: Path) -> int:
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: the line {line.strip()[:60]!r} is no row of a log; take it out") from error

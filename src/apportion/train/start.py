@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from apportion.errors import InputError
+from apportion.policy.causal import EMBEDDED
 from apportion.train.config import TrainConfig, read_toml, resolve
 from apportion.train.display import Display
 from apportion.train.loop import Trainer
@@ -24,7 +25,11 @@ RUNS = Path("runs")
 def settings_of(flags: Settings, assignments: Sequence[str], file: Path | None) -> Settings:
     """What the user set: flags stand above `--set KEY=VALUE`, and that above the file."""
     from_file = read_toml(file) if file else {}
-    return from_file | dict(_assignment(text) for text in assignments) | flags
+    settings = from_file | dict(_assignment(text) for text in assignments) | flags
+    for key in ("data", "model"):  # so that the run can be resumed from another folder
+        if isinstance(settings.get(key), str) and settings[key] != EMBEDDED and Path(settings[key]).exists():
+            settings[key] = str(Path(settings[key]).resolve())
+    return settings
 
 
 def open_run(settings: Settings, out: Path | None, resume: Path | None) -> tuple[RunFolder, TrainConfig]:
@@ -38,14 +43,21 @@ def open_run(settings: Settings, out: Path | None, resume: Path | None) -> tuple
         raise InputError(
             f"--resume goes on with the settings of {resume}; only steps may change, not {', '.join(changed)}"
         )
-    return run, resolve(run.config().model_dump(exclude_none=True) | settings)
+    config = resolve(run.config().model_dump(exclude_none=True) | settings)
+    found = run.newest_checkpoint()
+    if found is not None and found[1]["step"] > config.steps:
+        raise InputError(
+            f"{resume}: has taken {found[1]['step']} steps already, more than the {config.steps} asked for"
+        )
+    return run, config
 
 
 def train_run(run: RunFolder, config: TrainConfig, console: Console) -> None:
     """Train with a live display."""
     about = f"{config.recipe} on {config.task}, model {config.model}, seed {config.seed}: {run.path}"
-    console.print(about, highlight=False, soft_wrap=True)
-    with Display(console, config) as display:
+    console.print(about, highlight=False, soft_wrap=True, markup=False)
+    found = run.newest_checkpoint() if (run.path / "config.toml").exists() else None
+    with Display(console, config, first_step=found[1]["step"] if found else 0) as display:
         Trainer(run, config, display).train()
 
 

@@ -56,13 +56,13 @@ class Tally:
             return
         logprobs = forward.logprobs.detach()
         ratio = losses.probability_ratio(logprobs, old_logprobs, mask)[mask]
-        positive = advantages[mask] > 0
+        used = advantages[mask]
         self.tokens += ratio.numel()
         self.kl += float(losses.kl_k3(logprobs, forward.ref_logprobs, mask)[mask].sum())
         self.entropy += float(forward.entropy.detach()[mask].sum())
         self.reference_entropy += float(forward.ref_entropy[mask].sum())
-        self.clipped_low += int(((ratio < 1 - self.clip_low) & ~positive).sum())
-        self.clipped_high += int(((ratio > 1 + self.clip_high) & positive).sum())
+        self.clipped_low += int(((ratio < 1 - self.clip_low) & (used < 0)).sum())
+        self.clipped_high += int(((ratio > 1 + self.clip_high) & (used > 0)).sum())
         self.ratio_lowest = min(self.ratio_lowest, float(ratio.min()))
         self.ratio_highest = max(self.ratio_highest, float(ratio.max()))
 

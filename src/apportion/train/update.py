@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -58,6 +59,12 @@ class Updater:
             policy.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
         )
 
+    def load(self, state: dict[str, Any]) -> None:
+        """Take up the optimiser's state, with the settings of this run."""
+        self.optimiser.load_state_dict(state)
+        for group in self.optimiser.param_groups:
+            group |= {"lr": self.config.learning_rate, "weight_decay": self.config.weight_decay}
+
     def update(self, ledger: Ledger, order: torch.Generator) -> Figures:
         """Train on the whole batch once, in `updates` shares. `order` draws which rollouts are in which share."""
         batch, tally = Batch.of(ledger), Tally(self.config.clip_low, self.config.clip_high)
@@ -77,7 +84,7 @@ class Updater:
 
         fresh: the policy is still the one that sampled.
         """
-        weights = losses.REDUCTIONS[self.config.reduction](share.mask, share.rollout_of)
+        weights = self._reduction()(share.mask, share.rollout_of)
         self.optimiser.zero_grad(set_to_none=True)
         loss_sum = 0.0
         for rows in self._micro_batches(share):
@@ -94,6 +101,12 @@ class Updater:
         if math.isfinite(loss_sum) and math.isfinite(norm):
             self.optimiser.step()
         return loss_sum, norm
+
+    def _reduction(self) -> losses.Reduction:
+        """By name; a fixed divisor is the number of tokens that a share could have at most."""
+        config = self.config
+        most = config.prompts * config.group * config.max_new_tokens / config.updates
+        return (losses.REDUCTIONS | {"fixed_divisor": losses.fixed_divisor(most)})[config.reduction]
 
     def _forward(self, part: Batch) -> Forward:
         arguments = (part.tokens, part.rollout_of >= 0, part.action_mask)

@@ -6,6 +6,7 @@ Source: VinePPO, arXiv:2410.01679; Math-Shepherd, arXiv:2312.08935.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -16,10 +17,17 @@ from apportion.rollouts import Rollouts
 from apportion.steps.grid import StepMap
 from apportion.values.baselines import Value
 
-# Continue every prefix once: token ids in, the continuation's token ids out.
-Continue = Callable[[list[list[int]]], list[list[int]]]
-# A group and the token ids of prompt and answer up to some step.
-Prefix = tuple[Hashable, tuple[int, ...]]
+
+class Prefix(NamedTuple):
+    """Prompt and answer of a group up to some step; `sampled` of the tokens are the policy's."""
+
+    group: Hashable
+    tokens: tuple[int, ...]
+    sampled: int
+
+
+# Continue every prefix once; the continuation's token ids come back.
+Continue = Callable[[list[Prefix]], list[list[int]]]
 # Score a whole answer (prompt and all) of a group; None = could not be scored.
 Score = Callable[[Hashable, Sequence[int]], float | None]
 
@@ -36,11 +44,11 @@ def monte_carlo(continue_once: Continue, score: Score, *, samples: int = 6) -> V
     def value(rollouts: Rollouts, steps: StepMap, rewards: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
         before = _prefixes(rollouts, steps)
         distinct = list(dict.fromkeys(prefix for row in before for prefix in row))
-        continuations = continue_once([list(ids) for _, ids in distinct for _ in range(samples)])
+        continuations = continue_once([prefix for prefix in distinct for _ in range(samples)])
         means = {}
-        for i, (group, ids) in enumerate(distinct):
-            answers = [[*ids, *more] for more in continuations[i * samples : (i + 1) * samples]]
-            means[group, ids] = _mean([score(group, answer) for answer in answers], group)
+        for i, prefix in enumerate(distinct):
+            answers = [[*prefix.tokens, *more] for more in continuations[i * samples : (i + 1) * samples]]
+            means[prefix] = _mean([score(prefix.group, answer) for answer in answers], prefix.group)
         grid = torch.zeros_like(rewards)
         for n, row in enumerate(before):
             grid[n, : len(row)] = torch.tensor([means[prefix] for prefix in row], dtype=rewards.dtype)
@@ -59,7 +67,7 @@ def _prefixes(rollouts: Rollouts, steps: StepMap) -> list[list[Prefix]]:
         start += len(row.tokens)
         first = {cell: t for t, cell in reversed(list(enumerate(own))) if cell >= 0}
         ends = sorted(first.values()) if votes else []
-        prefixes.append([(row.group, tuple(row.tokens[:end])) for end in ends])
+        prefixes.append([Prefix(row.group, tuple(row.tokens[:end]), sum(row.action_mask[:end])) for end in ends])
     return prefixes
 
 
