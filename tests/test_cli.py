@@ -150,6 +150,37 @@ def test_parquet_goes_in_and_comes_out(tmp_path):
     assert call("credit", tmp_path / "once.parquet", "--recipe", "rloo", "--out", tmp_path / "twice.parquet")[0] == 0
 
 
+def test_the_file_that_is_read_is_never_written_over(tmp_path):
+    source = write(tmp_path / "in.jsonl", ROW)
+    before = source.read_bytes()
+    status, said = call("credit", source, "--recipe", "grpo", "--out", source)
+    assert (status, source.read_bytes()) == (2, before)
+    assert "give another --out" in said
+
+
+def test_cutting_an_answer_that_has_one_value_into_steps_warns(tmp_path):
+    source = write(tmp_path / "in.jsonl", ROW, ROW | {"outcome": 0.0})
+    with pytest.warns(UserWarning, match="the last gets all its credit"):
+        call("credit", source, "--recipe", "grpo", "--split", "lines", "--out", tmp_path / "out.jsonl")
+
+
+def test_weights_that_would_have_no_effect_are_refused(tmp_path):
+    source = write(tmp_path / "in.jsonl", ROW | {"step_rewards": [1.0]})
+    arguments = ["--mix", "chat", "--combine", "normalise_then_sum", "--out", tmp_path / "out.jsonl"]
+    status, said = call("credit", source, "--recipe", "grpo", *arguments)
+    assert status == 2
+    assert "no effect" in said
+
+
+def test_text_of_one_row_survives_ids_in_another(tmp_path):
+    source = write(tmp_path / "in.jsonl", ROW, {"prompt": [1], "response": [2, 3], "outcome": 0, "group": "b"})
+    assert call("credit", source, "--recipe", "reinforce", "--out", tmp_path / "out.jsonl")[0] == 0
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert rows[0]["text"] == "2+2?2+2=4\n4"
+    assert len(rows[0]["offsets"]) == len(rows[0]["prompt"]) + len(rows[0]["response"])
+    assert "offsets" not in rows[1]
+
+
 def test_explain_walks_to_its_end():
     status, said = call("explain")
     assert status == 0

@@ -16,6 +16,7 @@ from apportion.policy.causal import CausalPolicy
 from apportion.train.config import resolve
 from apportion.train.loop import Trainer
 from apportion.train.run_folder import RunFolder
+from apportion.train.start import open_run
 
 TINY = {"prompts": 4, "group": 4, "chain_steps": 2, "max_new_tokens": 24, "held_out": 8, "ledger_every": 2}
 
@@ -156,3 +157,76 @@ def test_an_update_without_finite_numbers_is_skipped_and_counted(tmp_path, monke
     row = trainer.run.rows("metrics.jsonl")[0]
     assert row["skipped_updates"] == 1
     assert row["loss"] is row["grad_norm"] is row["kl"] is None
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
+    (tmp_path / "mine" / "model").mkdir(parents=True)
+    (tmp_path / "mine" / "model" / "weights.bin").write_text("precious")
+    with pytest.raises(InputError, match="is not empty"):
+        RunFolder.new(tmp_path / "mine")
+    assert (tmp_path / "mine" / "model" / "weights.bin").read_text() == "precious"
+
+
+def test_of_two_runs_that_begin_in_one_folder_the_second_is_refused(tmp_path):
+    first, second = RunFolder.new(tmp_path / "run"), RunFolder.new(tmp_path / "run")
+    (first.path / "checkpoints").mkdir(parents=True)
+    with pytest.raises(InputError, match="another run has just begun"):
+        second.begin(resolve(TINY))
+
+
+def test_a_run_is_not_resumed_to_fewer_steps_than_it_took(tmp_path):
+    run = train(tmp_path / "run", steps=2)
+    with pytest.raises(InputError, match="has taken 2 steps already"):
+        open_run({"steps": 1}, None, run.path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        pytest.param("checkpoints/step-000001/state.pt", b"cut short", "checkpoint is damaged", id="state"),
+        pytest.param("checkpoints/step-000001/model.safetensors", b"{", "could not be loaded", id="weights"),
+        pytest.param("metrics.jsonl", b"no json\n", "no row of a log", id="log"),
+        pytest.param("evaluations.json", b"{", "evaluations.json: not JSON", id="evaluations"),
+        pytest.param("config.toml", b"recipee = 'grpo'", "did you mean 'recipe'", id="settings"),
+    ],
+)
+def test_a_damaged_run_is_refused_by_the_name_of_the_file(tmp_path, name, content, words):
+    run = train(tmp_path / "run", steps=1)
+    (run.path / name).write_bytes(content)
+    with pytest.raises(InputError, match=words):
+        Trainer(*open_run({"steps": 2}, None, run.path), Silent()).train()
+
+
+def test_continuations_for_values_keep_to_what_is_left_of_an_answers_length(tmp_path):
+    # no answer to five steps fits in 24 tokens, so no prefix has any chance
+    run = train(tmp_path / "run", recipe="vineppo", steps=1, chain_steps=5, mc_samples=2)
+    rows = [json.loads(line) for line in (run.ledgers / "step-000000.jsonl").read_text().splitlines()]
+    assert {value for row in rows for value in row["ledger"]["value"]} == {0.0}
+
+
+def test_a_batch_in_which_nothing_could_be_scored_is_data_and_no_crash(tmp_path, monkeypatch):
+    monkeypatch.setattr("apportion.tasks.chain.Chain.score", lambda self, problem, response: None)
+    for recipe in ("grpo", "vineppo"):
+        row = train(tmp_path / recipe, recipe=recipe, steps=1).rows("metrics.jsonl")[0]
+        assert row["unscored"] == 1
+        assert row["pass_rate"] is row["kl"] is None
+        assert row["loss"] == 0
+
+
+def test_a_fixed_divisor_weighs_a_token_by_the_longest_batch_there_could_be(tmp_path):
+    by_mean = train(tmp_path / "mean", steps=1).rows("metrics.jsonl")[0]
+    fixed = train(tmp_path / "fixed", steps=1, reduction="fixed_divisor").rows("metrics.jsonl")[0]
+    share = by_mean["trained_tokens"] / (4 * 4 * 24)
+    assert fixed["grad_norm"] == pytest.approx(by_mean["grad_norm"] * share, rel=1e-4)
+
+
+def test_a_full_disk_is_said_in_one_line(tmp_path):
+    run = RunFolder.new(tmp_path / "run")
+    run.begin(resolve(TINY))
+
+    def save(folder):
+        raise RuntimeError("unexpected pos 64 vs 0\nand more")
+
+    with pytest.raises(InputError, match=r"step-000001: could not be written: unexpected pos 64 vs 0$"):
+        run.save_checkpoint(1, {}, save)
+    assert run.newest_checkpoint() is None
