@@ -77,7 +77,7 @@ def credit(
     recipe: Annotated[str, typer.Option(help=f"One of {', '.join(recipes.BY_NAME)}.")],
     out: Annotated[Path, typer.Option(help="Where to write the rollouts with their credit.")],
     split: Annotated[
-        str | None, typer.Option(help="Cut steps otherwise: whole, every_token, lines, or after:REGEX.")
+        str | None, typer.Option(help="Cut steps otherwise: whole, every_token, lines, after:REGEX, marker:ID.")
     ] = None,
     mix: Annotated[
         str | None, typer.Option(help="Weigh step rewards and outcome: default, proof, sql, code, chat.")
