@@ -301,3 +301,14 @@ def test_values_given_for_the_whole_reward_cannot_be_shared_out_among_its_parts(
     recipe = replace(recipes.by_name("vineppo"), split=splitters.whole, combine=normalise_then_sum)
     with pytest.raises(InputError, match="of the whole reward"):
         apportion(graded([0.0, 1.0], [0.5, 0.5], values=(0.5,)), recipe)
+
+
+def test_values_of_the_whole_reward_are_told_at_any_scale() -> None:
+    recipe = replace(recipes.by_name("vineppo"), split=splitters.whole, combine=normalise_then_sum)
+    with pytest.raises(InputError, match="of the whole reward"):
+        apportion(graded([0.0, 2e-5], [1e-5, 1e-5], values=(1e-5,)), recipe)
+
+
+def test_parts_that_all_earn_nothing_are_no_contradiction() -> None:
+    recipe = replace(recipes.by_name("grpo"), combine=normalise_then_sum)
+    assert apportion(graded([1.0, 1.0], [0.5, 0.5]), recipe).normalised.tolist() == [[0], [0]]

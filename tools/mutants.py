@@ -65,6 +65,10 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("values/baselines.py", "group_mean: 1 → 2 (2)"): "the mean of one return is overruled, all returns being equal",
     ("ledger.py", "module: False → True"): "whether repr shows the mask",
     ("ledger.py", "_totals: True → False"): STRICT,
+    (
+        "ledger.py",
+        "apportion: len(parts) > 1 → len(parts) >= 1",
+    ): "of one part, the credit is worked out again to the same numbers",
 }
 
 BINARY: dict[type[ast.operator], type[ast.operator]] = {

@@ -29,6 +29,9 @@ def policy_gradient(
     """Compute loss[t] = -advantages[t] * logprobs[t].
 
     Source: REINFORCE, Williams 1992; for language models arXiv:2402.14740.
+
+    >>> policy_gradient(torch.tensor([[-1.0, -2.0]]), torch.tensor([[0.5, 9.0]]), torch.tensor([[True, False]]))
+    tensor([[0.5000, 0.0000]])
     """
     return torch.where(mask, -_kept(advantages, mask) * _kept(logprobs, mask), 0)
 
@@ -46,6 +49,9 @@ def ppo_clip(
 
     ratio[t] = exp(logprobs[t] - old_logprobs[t]). Identity: at ratio 1 the gradient is that of `policy_gradient`.
     Source: arXiv:1707.06347, eq. 7; separate bounds, arXiv:2503.14476.
+
+    >>> ppo_clip(torch.tensor([[0.0]]), torch.tensor([[-1.0]]), torch.tensor([[2.0]]), torch.tensor([[True]]))
+    tensor([[-2.4000]])
     """
     ratio = probability_ratio(logprobs, old_logprobs, mask)
     used = _kept(advantages, mask)
@@ -70,6 +76,9 @@ def kl_k1(
 
     For a KL in the reward. Its expected gradient as a loss is 0: it teaches nothing there.
     Source: Schulman, Approximating KL divergence (2020); gradients, arXiv:2506.09477.
+
+    >>> kl_k1(torch.tensor([[-1.0]]), torch.tensor([[-1.5]]), torch.tensor([[True]]))
+    tensor([[0.5000]])
     """
     return _kept(logprobs, mask) - _kept(ref_logprobs, mask)
 
@@ -80,6 +89,9 @@ def kl_k2(
     """Estimate KL by (logprobs - ref_logprobs)^2 / 2: biased, but as a loss its gradient is that of the reverse KL.
 
     Source: as `kl_k1`.
+
+    >>> kl_k2(torch.tensor([[-1.0]]), torch.tensor([[-1.5]]), torch.tensor([[True]]))
+    tensor([[0.1250]])
     """
     return kl_k1(logprobs, ref_logprobs, mask).square() / 2
 
@@ -91,18 +103,30 @@ def kl_k3(
 
     As a loss its expected gradient is that of the forward KL(reference || policy). d is kept under 20 nats, where its
     gradient is 0. Source: as `kl_k1`.
+
+    >>> kl_k3(torch.tensor([[-1.0]]), torch.tensor([[-1.5]]), torch.tensor([[True]]))
+    tensor([[0.1065]])
     """
     d = -kl_k1(logprobs, ref_logprobs, mask).clamp(min=-MOST_NATS)
     return torch.expm1(d) - d
 
 
 def entropy_bonus(entropy: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """Compute loss[t] = -entropy[t]: more entropy, lower loss."""
+    """Compute loss[t] = -entropy[t]: more entropy, lower loss.
+
+    >>> entropy_bonus(torch.tensor([[0.5, 9.0]]), torch.tensor([[True, False]]))
+    tensor([[-0.5000, -0.0000]])
+    """
     return -_kept(entropy, mask)
 
 
 def token_mean(mask: Bool[Tensor, "B T"], rollout_of: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """Weigh every token alike: 1 / tokens. Long answers count for more. Source: DAPO, arXiv:2503.14476."""
+    """Weigh every token alike: 1 / tokens. Long answers count for more. Source: DAPO, arXiv:2503.14476.
+
+    >>> token_mean(torch.tensor([[True, False], [True, True]]), torch.tensor([[0, 0], [1, 1]]))
+    tensor([[0.3333, 0.0000],
+            [0.3333, 0.3333]])
+    """
     return mask.float() / mask.sum().clamp(min=1)
 
 
@@ -110,19 +134,32 @@ def sequence_mean(mask: Bool[Tensor, "B T"], rollout_of: Int[Tensor, "B T"]) -> 
     """Weigh every rollout alike: 1 / (rollouts * its tokens). Tokens of short answers count for more.
 
     A rollout without a token that counts is not counted. Source: GRPO, arXiv:2402.03300.
+
+    >>> sequence_mean(torch.tensor([[True, False], [True, True]]), torch.tensor([[0, 0], [1, 1]]))
+    tensor([[0.5000, 0.0000],
+            [0.2500, 0.2500]])
     """
     tokens = _tokens_of_rollout(mask, rollout_of)
     return sequence_sum(mask, rollout_of) / tokens.clamp(min=1)
 
 
 def sequence_sum(mask: Bool[Tensor, "B T"], rollout_of: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """Weigh every token 1 / rollouts: the gradient of the mean log-probability of whole answers."""
+    """Weigh every token 1 / rollouts: the gradient of the mean log-probability of whole answers.
+
+    >>> sequence_sum(torch.tensor([[True, False], [True, True]]), torch.tensor([[0, 0], [1, 1]]))
+    tensor([[0.5000, 0.0000],
+            [0.5000, 0.5000]])
+    """
     rollouts = (torch.bincount(rollout_of[mask]) > 0).sum()
     return mask.float() / rollouts.clamp(min=1)
 
 
 def fixed_divisor(divisor: float) -> Reduction:
-    """Weigh every token 1 / divisor, whatever the batch holds. Source: Dr. GRPO, arXiv:2503.20783."""
+    """Weigh every token 1 / divisor, whatever the batch holds. Source: Dr. GRPO, arXiv:2503.20783.
+
+    >>> fixed_divisor(8.0)(torch.tensor([[True, False]]), torch.tensor([[0, 0]]))
+    tensor([[0.1250, 0.0000]])
+    """
 
     def weights(mask: Bool[Tensor, "B T"], rollout_of: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
         return mask.float() / divisor
@@ -131,7 +168,11 @@ def fixed_divisor(divisor: float) -> Reduction:
 
 
 def total(token_loss: Float[Tensor, "B T"], weights: Float[Tensor, "B T"]) -> Float[Tensor, ""]:
-    """Compute sum(weights * token_loss) over the tokens whose weight is not 0."""
+    """Compute sum(weights * token_loss) over the tokens whose weight is not 0.
+
+    >>> total(torch.tensor([[2.0, float("nan")]]), torch.tensor([[0.5, 0.0]]))
+    tensor(1.)
+    """
     return (torch.where(weights != 0, token_loss, 0) * weights).sum()
 
 

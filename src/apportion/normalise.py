@@ -51,7 +51,12 @@ def normalise_then_sum(
 
 
 def none(credit: Float[Tensor, "N K"], mask: Bool[Tensor, "N K"], groups: Int[Tensor, " N"]) -> Float[Tensor, "N K"]:
-    """Leave credit as it is: normalised = credit."""
+    """Leave credit as it is: normalised = credit.
+
+    >>> none(torch.tensor([[1.0], [2.0]]), torch.tensor([[True], [False]]), torch.tensor([0, 0]))
+    tensor([[1.],
+            [0.]])
+    """
     return torch.where(mask, credit, 0)
 
 
@@ -66,6 +71,11 @@ def group_std(
 
     Law: unchanged when all credit of a group is multiplied by a constant (and spreads by more than `min_std` before and
     after). Source: GRPO, arXiv:2402.03300.
+
+    >>> group_std(torch.tensor([[1.0], [-1.0], [0.0]]), torch.ones(3, 1, dtype=torch.bool), torch.tensor([0, 0, 0]))
+    tensor([[ 1.],
+            [-1.],
+            [ 0.]])
     """
     _, std = _group_moments(credit, mask, groups)
     return _divided(credit, std[groups].unsqueeze(1), mask, min_std)
@@ -81,6 +91,11 @@ def group_mean_std(
     """Centre and scale in the group: normalised = (credit - mean(group)) / std(group).
 
     Law: a group's entries have mean 0 and standard deviation 1. Identity: `group_std` of centred credit.
+
+    >>> group_mean_std(torch.tensor([[3.0], [1.0], [2.0]]), torch.ones(3, 1, dtype=torch.bool), torch.tensor([0, 0, 0]))
+    tensor([[ 1.],
+            [-1.],
+            [ 0.]])
     """
     mean, std = _group_moments(credit, mask, groups)
     return _divided(credit - mean[groups].unsqueeze(1), std[groups].unsqueeze(1), mask, min_std)
@@ -93,6 +108,11 @@ def leave_one_out(
 
     Law: a group's entries sum to 0. Identity: for whole answers and values of 0, the credit of RLOO
     (arXiv:2402.14740).
+
+    >>> leave_one_out(torch.tensor([[1.0], [0.0], [0.5]]), torch.ones(3, 1, dtype=torch.bool), torch.tensor([0, 0, 0]))
+    tensor([[ 0.7500],
+            [-0.7500],
+            [ 0.0000]])
     """
     used = torch.where(mask, credit, 0)
     totals, counts = _group_sum(used, groups), _group_sum(mask.to(credit.dtype), groups)
@@ -112,6 +132,11 @@ def whiten(
     """Centre and scale over the whole batch: normalised = (credit - mean) / std.
 
     Law: the entries that count have mean 0 and standard deviation 1. Identity: `group_mean_std` of one group.
+
+    >>> whiten(torch.tensor([[3.0], [1.0], [2.0]]), torch.ones(3, 1, dtype=torch.bool), torch.tensor([0, 1, 2]))
+    tensor([[ 1.],
+            [-1.],
+            [ 0.]])
     """
     return group_mean_std(credit, mask, torch.zeros_like(groups), min_std=min_std)
 

@@ -79,6 +79,8 @@ def closing_table(run: RunFolder) -> Table:
         table.add_row("time", f"{total:.0f} s in {len(timings)} steps: {shares}")
     metrics = run.rows("metrics.jsonl")
     if metrics:
+        group = run.config().group
+        table.add_row(f"pass@{group}", f"{_number(metrics[-1]['pass_at_group'], '.1%')} of the last step's prompts")
         table.add_row("tokens", f"{metrics[-1]['generated_tokens']:,} generated")
     table.add_row("report", Text(str(run.report)))
     return table
