@@ -54,8 +54,8 @@ def test_gae_loses_nothing_at_any_gamma_and_lam(r: list[float], v: list[float], 
 def test_telescoping_is_consistent_and_traceable(r: list[float], v: list[float], steps: int) -> None:
     rewards, values = grid(r).view(-1, steps), grid(v).view(-1, steps)
 
-    consistent = laws.consistency(credit.telescoping, rewards, values)
-    traceable = laws.traceability(credit.telescoping, rewards, values)
+    consistent = laws.consistency(credit.telescoping(rewards, values), credit.telescoping, rewards, values)
+    traceable = laws.traceability(credit.telescoping(rewards, values), credit.telescoping, rewards, values)
 
     torch.testing.assert_close(consistent, torch.zeros(6 // steps, (steps + 1) // 2).double(), rtol=0, atol=1e-11)
     torch.testing.assert_close(traceable, torch.zeros(6 // steps, steps).double(), rtol=0, atol=1e-11)
@@ -64,9 +64,11 @@ def test_telescoping_is_consistent_and_traceable(r: list[float], v: list[float],
 def test_reward_to_go_is_neither_consistent_nor_traceable() -> None:
     # pairs joined: (1 + 0, value .5), (2 + 0, value .25): to go 3 - .5, 2 - .25
     # fine: 3 - .5, 2 - 1, 2 - .25, 0 - 0
-    assert laws.consistency(credit.to_go, REWARDS, VALUES).tolist() == [[-1.0, 0.0]]
+    assert laws.consistency(credit.to_go(REWARDS, VALUES), credit.to_go, REWARDS, VALUES).tolist() == [[-1.0, 0.0]]
     # alone, a step goes no further than itself: 1 - .5, 0 - 1, 2 - .25
-    assert laws.traceability(credit.to_go, REWARDS, VALUES).tolist() == [[-2.0, -2.0, 0.0]]
+    assert laws.traceability(credit.to_go(REWARDS, VALUES), credit.to_go, REWARDS, VALUES).tolist() == [
+        [-2.0, -2.0, 0.0]
+    ]
 
 
 def test_credit_scaled_by_its_place_is_found_out_by_both() -> None:
@@ -74,9 +76,9 @@ def test_credit_scaled_by_its_place_is_found_out_by_both() -> None:
         return credit.telescoping(rewards, values) * torch.arange(1, rewards.shape[1] + 1)
 
     # joined: 1 * (1 + .25 - .5), 2 * (2 - .25); fine: 1.5, 2 * -.75, 3 * 1.75, 0
-    assert laws.consistency(weighted, REWARDS, VALUES).tolist() == [[0.75, -1.75]]
+    assert laws.consistency(weighted(REWARDS, VALUES), weighted, REWARDS, VALUES).tolist() == [[0.75, -1.75]]
     # alone all are first: -.75 against 2 * -.75, 1.75 against 3 * 1.75
-    assert laws.traceability(weighted, REWARDS, VALUES).tolist() == [[0.0, 0.75, -3.5]]
+    assert laws.traceability(weighted(REWARDS, VALUES), weighted, REWARDS, VALUES).tolist() == [[0.0, 0.75, -3.5]]
 
 
 def test_a_law_is_not_taken_in_by_values_past_the_next_state() -> None:
@@ -85,7 +87,7 @@ def test_a_law_is_not_taken_in_by_values_past_the_next_state() -> None:
 
     # alone a step sees its own value and the next one: 1 + .5 + 1, 0 + 1 + .25, 2 + .25
     # in its row: 1 + 1.75, 0 + 1.25, 2 + .25
-    assert laws.traceability(peeking, REWARDS, VALUES).tolist() == [[-0.25, 0.0, 0.0]]
+    assert laws.traceability(peeking(REWARDS, VALUES), peeking, REWARDS, VALUES).tolist() == [[-0.25, 0.0, 0.0]]
 
 
 def test_the_credit_of_each_group_is_added_up() -> None:
@@ -150,3 +152,11 @@ def test_sums_are_made_in_float64() -> None:
     assert laws.conservation(tiny, torch.tensor([[1.0, 0.0]]), torch.zeros(1)).tolist() == [2.0**-30]
     assert laws.conservation(torch.tensor([[1.0, 0.0]]), tiny, torch.zeros(1)).tolist() == [-(2.0**-30)]
     assert laws.group_balance(tiny, torch.tensor([0])).tolist() == [1 + 2.0**-30]
+
+
+def test_a_column_of_credit_that_was_changed_afterwards_is_found_out() -> None:
+    worked_out = credit.telescoping(REWARDS, VALUES)
+    changed = worked_out + torch.tensor([[0.0, 0.25, 0.0]])
+
+    assert laws.consistency(changed, credit.telescoping, REWARDS, VALUES).tolist() == [[-0.25, 0.0]]
+    assert laws.traceability(changed, credit.telescoping, REWARDS, VALUES).tolist() == [[0.0, -0.25, 0.0]]

@@ -64,23 +64,29 @@ def conservation(
     return _discounted_sum(peeled, gamma) - _discounted_sum(rewards.double(), gamma) + start_value.double()
 
 
-def consistency(credit_of: Credit, rewards: Float[Tensor, "N K"], values: Float[Tensor, "N K"]) -> Float[Tensor, "N L"]:
-    """Cutting a step in two keeps its total: join steps two by two; each pair's credit is the sum of its parts'."""
-    rewards, values = _even(rewards), _even(values)
-    fine = credit_of(rewards, values)
+def consistency(
+    credit: Float[Tensor, "N K"], credit_of: Credit, rewards: Float[Tensor, "N K"], values: Float[Tensor, "N K"]
+) -> Float[Tensor, "N L"]:
+    """Cutting a step in two keeps its total: join steps two by two; each pair's credit is the sum of its parts'.
+
+    credit: as it was worked out step by step; credit_of: works it out anew from the joined rewards and values.
+    """
+    fine, rewards, values = _even(credit), _even(rewards), _even(values)
     joined = credit_of(rewards[:, ::2] + rewards[:, 1::2], values[:, ::2])
     return joined - (fine[:, ::2] + fine[:, 1::2])
 
 
 def traceability(
-    credit_of: Credit, rewards: Float[Tensor, "N K"], values: Float[Tensor, "N K"]
+    credit: Float[Tensor, "N K"], credit_of: Credit, rewards: Float[Tensor, "N K"], values: Float[Tensor, "N K"]
 ) -> Float[Tensor, "N K"]:
-    """A step's credit depends only on what was seen just before and after it: take everything else away."""
+    """A step's credit depends only on what was seen just before and after it: take everything else away.
+
+    credit: as it was worked out from whole rows; credit_of: works it out anew from each step alone.
+    """
     after = torch.cat([values[:, 1:], torch.zeros_like(values[:, :1])], dim=1)
     alone_rewards = torch.stack([rewards, torch.zeros_like(rewards)], dim=-1).flatten(0, 1)
     alone_values = torch.stack([values, after], dim=-1).flatten(0, 1)
-    alone = credit_of(alone_rewards, alone_values)[:, 0].view_as(rewards)
-    return alone - credit_of(rewards, values)
+    return credit_of(alone_rewards, alone_values)[:, 0].view_as(rewards) - credit
 
 
 def group_balance(credit: Float[Tensor, "N K"], groups: Int[Tensor, " N"]) -> Float[Tensor, " G"]:

@@ -152,13 +152,13 @@ def conservation(*, gamma: float = 1.0, lam: float = 0.0) -> Law:
 
 def consistency(ledger: Ledger) -> Residual:
     """Cutting a step in two keeps its total."""
-    errors = laws.consistency(ledger.recipe.credit, ledger.reward, ledger.value)
+    errors = laws.consistency(ledger.credit, ledger.recipe.credit, _counted_reward(ledger), ledger.value)
     return _residual("consistency", errors, ledger)
 
 
 def traceability(ledger: Ledger) -> Residual:
     """A step's credit depends only on what is observed just before and after it."""
-    errors = laws.traceability(ledger.recipe.credit, ledger.reward, ledger.value)
+    errors = laws.traceability(ledger.credit, ledger.recipe.credit, _counted_reward(ledger), ledger.value)
     return _residual("traceability", errors, ledger)
 
 
@@ -179,6 +179,10 @@ def _residual(name: str, errors: Tensor, ledger: Ledger) -> Residual:
     largest = max(float(ledger.reward.abs().max()), float(ledger.value.abs().max()))
     scale = largest * ledger.credit.shape[1] * max(1, int(torch.bincount(ledger.rollouts.groups).max()))
     return laws.residual(name, errors, scale=scale, dtype=ledger.credit.dtype)
+
+
+def _counted_reward(ledger: Ledger) -> Tensor:
+    return torch.where(ledger.rollouts.votes.unsqueeze(1), ledger.reward, 0)
 
 
 def _totals(ledger: Ledger) -> Tensor:
