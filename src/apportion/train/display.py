@@ -73,9 +73,8 @@ def closing_table(run: RunFolder) -> Table:
     phases = {key.removeprefix("seconds_") for row in timings for key in row if key.startswith("seconds_")}
     spent = {name: sum(row.get(f"seconds_{name}", 0.0) for row in timings) for name in phases}
     if total:
-        shares = "  ".join(
-            f"{name}\u00a0{seconds / total:.0%}" for name, seconds in sorted(spent.items(), key=_by_size)
-        )
+        ordered = [(name, seconds / total) for name, seconds in sorted(spent.items(), key=_by_size)]
+        shares = "  ".join(f"{name} {share:.0%}" for name, share in ordered if share >= 0.005)
         table.add_row("time", f"{total:.0f} s in {len(timings)} steps: {shares}")
     metrics = run.rows("metrics.jsonl")
     if metrics:
