@@ -170,8 +170,17 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
 def test_of_two_runs_that_begin_in_one_folder_the_second_is_refused(tmp_path):
     first, second = RunFolder.new(tmp_path / "run"), RunFolder.new(tmp_path / "run")
     (first.path / "checkpoints").mkdir(parents=True)
-    with pytest.raises(InputError, match="another run has just begun"):
-        second.begin(resolve(TINY))
+    with pytest.raises(InputError, match="another run has just begun"), second.begin(resolve(TINY)):
+        pass
+
+
+def test_a_run_that_another_process_is_at_is_not_taken_up(tmp_path):
+    run = train(tmp_path / "run", steps=1)
+    again = RunFolder.open(run.path)
+    with run.begin(run.config()), pytest.raises(InputError, match="another process"), again.begin(run.config()):
+        pass
+    Trainer(again, run.config(), Silent()).train()
+    assert len(run.rows("metrics.jsonl")) == 1
 
 
 def test_a_run_is_not_resumed_to_fewer_steps_than_it_took(tmp_path):
@@ -222,11 +231,10 @@ def test_a_fixed_divisor_weighs_a_token_by_the_longest_batch_there_could_be(tmp_
 
 def test_a_full_disk_is_said_in_one_line(tmp_path):
     run = RunFolder.new(tmp_path / "run")
-    run.begin(resolve(TINY))
 
     def save(folder):
         raise RuntimeError("unexpected pos 64 vs 0\nand more")
 
-    with pytest.raises(InputError, match=r"step-000001: could not be written: unexpected pos 64 vs 0$"):
+    with run.begin(resolve(TINY)), pytest.raises(InputError, match=r"could not be written: unexpected pos 64 vs 0$"):
         run.save_checkpoint(1, {}, save)
     assert run.newest_checkpoint() is None

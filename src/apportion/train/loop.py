@@ -54,13 +54,13 @@ class Trainer:
 
     def train(self) -> None:
         """Run to the end: test before, train, test after, save the model."""
-        self.run.begin(self.config)
-        first_step = self._take_up()
-        self._evaluate("before", 0)
-        for step in range(first_step, self.config.steps):
-            self._step(step)
-        self._evaluate("after", self.config.steps)
-        self.run.save_model(self.policy.save)
+        with self.run.begin(self.config):
+            first_step = self._take_up()
+            self._evaluate("before", 0)
+            for step in range(first_step, self.config.steps):
+                self._step(step)
+            self._evaluate("after", self.config.steps)
+            self.run.save_model(self.policy.save)
 
     def _step(self, step: int) -> None:
         self._clock, generated_before = Clock(), self.policy.generated

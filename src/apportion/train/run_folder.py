@@ -16,11 +16,13 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 
 from apportion.errors import InputError
 from apportion.files import read_rows, write_atomically
@@ -66,10 +68,11 @@ class RunFolder:
         file = self.path / "config.toml"
         return resolve(read_toml(file), place=str(file))
 
-    def begin(self, config: TrainConfig) -> None:
-        """Make the folders and write down the settings.
+    @contextmanager
+    def begin(self, config: TrainConfig) -> Iterator[None]:
+        """Make the folders, take the run for this process, and write down the settings.
 
-        Raises InputError when another run has begun in the folder meanwhile.
+        Raises InputError when another process has begun or taken up a run in the folder meanwhile.
         """
         if not (self.path / "config.toml").exists():
             try:
@@ -77,7 +80,14 @@ class RunFolder:
             except FileExistsError as error:
                 raise InputError(f"{self.path}: another run has just begun here; give another --out") from error
         self.ledgers.mkdir(exist_ok=True)
-        write_atomically(self.path / "config.toml", to_toml(config).encode())
+        lock = FileLock(self.path / ".lock")  # the system lets go of it however this process ends
+        try:
+            held = lock.acquire(timeout=0)
+        except Timeout as error:
+            raise InputError(f"{self.path}: another process is training here; wait for it, or end it") from error
+        with held:
+            write_atomically(self.path / "config.toml", to_toml(config).encode())
+            yield
 
     def append(self, name: str, row: dict[str, Any]) -> None:
         """Add a row to metrics.jsonl or timings.jsonl, NaN and inf as null; it is on disk when this returns."""
