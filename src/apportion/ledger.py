@@ -71,13 +71,10 @@ class Ledger:
 
     def rows(self) -> list[Row]:
         """One row a rollout, as in a rollout file, with its part of the ledger under `ledger`."""
-        tokens = torch.bincount(self.rollouts.rollout_of[self.rollouts.valid_mask], minlength=len(self.rollouts))
-        valid = self.rollouts.valid_mask
-        advantages = torch.split(self.advantage[valid], tokens.tolist())
-        step_of = torch.split(self.steps.step_of[valid], tokens.tolist())
-        votes = self.rollouts.votes.tolist()
+        advantages, step_of = self.advantage.flatten(), self.steps.step_of.flatten()
+        places, votes = self.rollouts.places(), self.rollouts.votes.tolist()
         return [
-            files.row_of(rollout) | {"ledger": self._columns(n, votes[n], step_of[n], advantages[n])}
+            files.row_of(rollout) | {"ledger": self._columns(n, votes[n], step_of[places[n]], advantages[places[n]])}
             for n, rollout in enumerate(self.rollouts.rows())
         ]
 

@@ -113,10 +113,19 @@ class Rollouts:
 
     def rows(self) -> list[Rollout]:
         """The rollouts one by one, as `collate` took them."""
+        return [self._row(n, place) for n, place in enumerate(self.places())]
+
+    def places(self) -> tuple[Tensor, ...]:
+        """For each rollout, where its tokens stand in a flattened token grid, in reading order."""
         flat_rollout = self.rollout_of.flatten()
         lengths = torch.bincount(flat_rollout[flat_rollout >= 0], minlength=len(self)).tolist()
-        places = self.valid_mask.flatten().nonzero().squeeze(1)
-        return [self._row(n, place) for n, place in enumerate(torch.split(places, lengths))]
+        return tuple(torch.split(self.valid_mask.flatten().nonzero().squeeze(1), lengths))
+
+    def refuse_missing(self, scores: tuple[Scores, ...], why: str) -> None:
+        """Raise InputError naming the first rollout that has a vote and none of these scores: none is not 0."""
+        for n, votes in enumerate(self.votes.tolist()):
+            if votes and scores[n] is None:
+                raise InputError(f"rollout {self.ids[n]} has no {why}")
 
     def _row(self, n: int, place: Tensor) -> Rollout:
         def column(grid: Tensor | None) -> Any:

@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from apportion.errors import InputError
 from apportion.rollouts import Rollouts, Scores
 from apportion.steps.grid import StepMap
 
@@ -64,10 +63,7 @@ class Mixed:
     outcome: float
 
     def __call__(self, rollouts: Rollouts, steps: StepMap) -> Parts:
-        votes = rollouts.votes
-        for n, scores in enumerate(rollouts.step_rewards):
-            if scores is None and bool(votes[n]):
-                raise InputError(f"rollout {rollouts.ids[n]} has no step_rewards to mix with its outcome")
+        rollouts.refuse_missing(rollouts.step_rewards, "step_rewards to mix with its outcome")
         parts = AsGiven()(rollouts, steps)
         weighted = {"outcome": self.outcome * parts["outcome"]}
         if "process" in parts:

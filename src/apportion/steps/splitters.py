@@ -77,10 +77,8 @@ def _past_a_match(rollouts: Rollouts, pattern: re.Pattern[str]) -> Bool[Tensor, 
         )
     ends = rollouts.offsets[..., 1].flatten()
     cuts_before = torch.zeros_like(ends)
-    tokens_of = torch.bincount(rollouts.rollout_of[rollouts.valid_mask], minlength=len(rollouts)).tolist()
-    places = rollouts.valid_mask.flatten().nonzero().squeeze(1)
     begins, sampled = rollouts.offsets[..., 0].flatten(), rollouts.action_mask.flatten()
-    for text, place in zip(rollouts.texts, torch.split(places, tokens_of), strict=True):
+    for text, place in zip(rollouts.texts, rollouts.places(), strict=True):
         first = begins[place][sampled[place]][:1].sum()  # 0 where nothing was sampled
         found = [match.end() for match in pattern.finditer((text or "")[int(first) :])]
         cuts = first + torch.tensor(found, dtype=ends.dtype, device=ends.device)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from apportion.errors import InputError, did_you_mean
-from apportion.losses import KL_BY_NAME, REDUCTIONS
+from apportion.losses import REDUCTIONS
 from apportion.policy.causal import EMBEDDED as EMBEDDED_MODEL
 from apportion.recipes import BY_NAME
 
@@ -105,7 +105,6 @@ def resolve(settings: dict[str, Any], *, place: str = "settings") -> TrainConfig
         raise InputError(f"{place}: {key} is {first['input']!r}; {first['msg'].lower()}") from error
     _refuse_unknown("recipe", config.recipe, BY_NAME)
     _refuse_unknown("reduction", config.reduction, [*REDUCTIONS, "fixed_divisor"])
-    _refuse_unknown("kl_estimator", config.kl_estimator, KL_BY_NAME)
     if (config.task == "data") != (config.data is not None):
         raise InputError(
             f"{place}: task is {config.task!r} and data is {config.data!r}; `data` names the file of the task `data`"

@@ -30,6 +30,8 @@ from apportion.train.config import TrainConfig, read_toml, resolve, to_toml
 
 State = dict[str, Any]
 
+STEP = "step-"
+"""A checkpoint's folder is named by this and the steps that were taken."""
 PART = ".part"
 """Ending of a folder that is still being written, or whose writing was cut short."""
 
@@ -129,29 +131,36 @@ class RunFolder:
 
     def save_checkpoint(self, step: int, state: State, save_model: Callable[[Path], None]) -> None:
         """Write a checkpoint under another name, move it into place, and only then drop the older ones."""
-        target = self.checkpoints / f"step-{step:06d}"
+        target = self.checkpoints / f"{STEP}{step:06d}"
 
         def write(folder: Path) -> None:
             save_model(folder)
             torch.save(state, folder / "state.pt")
 
         self._write_folder(target, write)
-        for other in self.checkpoints.glob("step-*"):
+        for other in self.checkpoints.glob(f"{STEP}*"):
             if other != target:
                 shutil.rmtree(other)
 
     def newest_checkpoint(self) -> tuple[Path, State] | None:
         """The folder of the newest whole checkpoint with its state; None when there is none yet."""
-        whole = sorted(path for path in self.checkpoints.glob("step-*") if path.suffix != PART)
-        if not whole:
+        folder = self._newest()
+        if folder is None:
             return None
         try:
-            state: State = torch.load(whole[-1] / "state.pt", weights_only=True)
+            state: State = torch.load(folder / "state.pt", weights_only=True)
         except Exception as error:  # torch raises whatever the damaged bytes lead it to
-            raise InputError(
-                f"{whole[-1]}: the checkpoint is damaged; without this folder the run starts anew"
-            ) from error
-        return whole[-1], state
+            raise InputError(f"{folder}: the checkpoint is damaged; without this folder the run starts anew") from error
+        return folder, state
+
+    def steps_taken(self) -> int:
+        """Steps up to the newest checkpoint, by its name: nothing is loaded."""
+        folder = self._newest()
+        return 0 if folder is None else int(folder.name.removeprefix(STEP))
+
+    def _newest(self) -> Path | None:
+        whole = sorted(path for path in self.checkpoints.glob(f"{STEP}*") if path.suffix != PART)
+        return whole[-1] if whole else None
 
     def save_model(self, save_model: Callable[[Path], None]) -> None:
         self._write_folder(self.model, save_model)

@@ -44,10 +44,9 @@ def open_run(settings: Settings, out: Path | None, resume: Path | None) -> tuple
             f"--resume goes on with the settings of {resume}; only steps may change, not {', '.join(changed)}"
         )
     config = resolve(run.config().model_dump(exclude_none=True) | settings)
-    found = run.newest_checkpoint()
-    if found is not None and found[1]["step"] > config.steps:
+    if run.steps_taken() > config.steps:
         raise InputError(
-            f"{resume}: has taken {found[1]['step']} steps already, more than the {config.steps} asked for"
+            f"{resume}: has taken {run.steps_taken()} steps already, more than the {config.steps} asked for"
         )
     return run, config
 
@@ -56,8 +55,7 @@ def train_run(run: RunFolder, config: TrainConfig, console: Console) -> None:
     """Train with a live display."""
     about = f"{config.recipe} on {config.task}, model {config.model}, seed {config.seed}: {run.path}"
     console.print(about, highlight=False, soft_wrap=True, markup=False)
-    found = run.newest_checkpoint() if (run.path / "config.toml").exists() else None
-    with Display(console, config, first_step=found[1]["step"] if found else 0) as display:
+    with Display(console, config, first_step=run.steps_taken()) as display:
         Trainer(run, config, display).train()
 
 

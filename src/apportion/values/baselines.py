@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from apportion.errors import InputError
 from apportion.rollouts import Rollouts
 from apportion.steps.grid import StepMap
 
@@ -58,12 +57,8 @@ def given(rollouts: Rollouts, steps: StepMap, rewards: Float[Tensor, "N K"]) -> 
     Of token values, a step takes that of its first token: the state just before it.
     Raises InputError naming the first rollout without values.
     """
-    for n, row in enumerate(rollouts.step_values):
-        if row is None and bool(rollouts.votes[n]):
-            raise InputError(
-                f"rollout {rollouts.ids[n]} has no step_values, and this recipe takes its values as given; "
-                "add them, or choose a recipe that computes its own (grpo, rloo)"
-            )
+    why = "step_values, and this recipe takes its values as given; add them, or choose one with its own (grpo, rloo)"
+    rollouts.refuse_missing(rollouts.step_values, why)
     return steps.place(rollouts.step_values, "step values", lambda tokens: tokens[0]).to(rewards.dtype)
 
 

@@ -60,11 +60,9 @@ def monte_carlo(continue_once: Continue, score: Score, *, samples: int = 6) -> V
 def _prefixes(rollouts: Rollouts, steps: StepMap) -> list[list[Prefix]]:
     """For each rollout that has a vote, all tokens before each of its steps."""
     prefixes: list[list[Prefix]] = []
-    start = 0
-    cells = steps.cell[rollouts.valid_mask].tolist()
-    for row, votes in zip(rollouts.rows(), rollouts.votes.tolist(), strict=True):
-        own = cells[start : start + len(row.tokens)]
-        start += len(row.tokens)
+    cells = steps.cell.flatten()
+    for row, place, votes in zip(rollouts.rows(), rollouts.places(), rollouts.votes.tolist(), strict=True):
+        own = cells[place].tolist()
         first = {cell: t for t, cell in reversed(list(enumerate(own))) if cell >= 0}
         ends = sorted(first.values()) if votes else []
         prefixes.append([Prefix(row.group, tuple(row.tokens[:end]), sum(row.action_mask[:end])) for end in ends])
