@@ -79,7 +79,7 @@ def _random_row(draw: st.DrawFn, numbers: st.SearchStrategy[float]) -> Rollout:
 def ledger_of(batch: Rollouts, recipe: Recipe) -> Ledger:
     """Apportion a batch in which rollouts without actions are no surprise."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*no sampled token")
+        warnings.filterwarnings("ignore", message=".*(no sampled token|where they stood is lost)")
         return apportion(batch, recipe)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 import torch
 from hypothesis import given
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from apportion import credit
+from apportion.errors import InputError
 from apportion.rollouts import Rollout, Rollouts, collate, pack
 from apportion.steps import splitters
 from apportion.steps.spread import repeat
@@ -26,6 +25,17 @@ def grids(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
     numbers = st.lists(st.floats(-10, 10), min_size=rows * steps, max_size=rows * steps)
     rewards, values = (torch.tensor(draw(numbers), dtype=torch.float64).view(rows, steps) for _ in range(2))
     return rewards, values
+
+
+def by_a_loop(rewards: Tensor, values: Tensor, *, gamma: float, lam: float) -> Tensor:
+    """The recursion as it is written, step by step from the end: what the blocks must come to."""
+    columns: list[Tensor] = []
+    later = value_after = torch.zeros_like(rewards[:, 0])
+    for k in reversed(range(rewards.shape[1])):
+        later = rewards[:, k] + gamma * value_after - values[:, k] + gamma * lam * later
+        value_after = values[:, k]
+        columns.append(later)
+    return torch.stack(columns[::-1], dim=1)
 
 
 def close(left: Tensor, right: Tensor) -> None:
@@ -118,7 +128,114 @@ def test_rows_do_not_see_each_other(grid: tuple[Tensor, Tensor]) -> None:
 
     for function in (credit.telescoping, credit.to_go, credit.gae_with(gamma=0.9, lam=0.9)):
         alone = [function(rewards[n : n + 1], values[n : n + 1]) for n in range(len(rewards))]
-        assert torch.equal(torch.cat(alone), function(rewards, values))
+        torch.testing.assert_close(torch.cat(alone), function(rewards, values), rtol=1e-13, atol=1e-13)
+
+
+@given(grids(), DISCOUNTS, DISCOUNTS, st.integers(1, 4))
+def test_blocks_of_any_size_give_the_sums_of_the_plain_loop(
+    grid: tuple[Tensor, Tensor], gamma: float, lam: float, times: int
+) -> None:
+    # up to 720 steps: several blocks of blocks, with and without a rest
+    rewards, values = (part.repeat(1, 30 * times) for part in grid)
+
+    close(credit.gae(rewards, values, gamma=gamma, lam=lam), by_a_loop(rewards, values, gamma=gamma, lam=lam))
+
+
+@pytest.mark.parametrize("steps", [pytest.param(n, id=str(n)) for n in (1, 31, 32, 33, 4096, 4097, 5000)])
+def test_long_rows_give_the_sums_of_the_plain_loop(steps: int) -> None:
+    rewards, values = torch.randn(2, 2, steps, generator=torch.Generator().manual_seed(steps))
+    expected = by_a_loop(rewards.double(), values.double(), gamma=0.99, lam=0.95)
+
+    found = credit.gae(rewards, values, gamma=0.99, lam=0.95)
+
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=1e-4)
+
+
+def test_a_row_of_128k_tokens_with_gaps_is_float64_rounded() -> None:
+    batch = Rollouts(
+        tokens=torch.zeros(1, 131072, dtype=torch.int64),
+        rollout_of=torch.zeros(1, 131072, dtype=torch.int64),
+        action_mask=torch.arange(131072).unsqueeze(0) % 7 != 3,
+        turns=torch.zeros(1, 131072, dtype=torch.int64),
+        groups=torch.tensor([0]),
+        outcome=torch.tensor([1.0]),
+        ended=torch.tensor([True]),
+    )
+    rewards, values = torch.randn(2, 1, 131072, generator=torch.Generator().manual_seed(0)) / 10
+    kept = batch.action_mask
+
+    for gamma, lam in ((1.0, 1.0), (0.99, 0.95)):
+        found = token_credit(batch, rewards, values, credit.gae_with(gamma=gamma, lam=lam))
+        expected, later, after = [], 0.0, 0.0
+        for reward, value in zip(rewards[kept].tolist()[::-1], values[kept].tolist()[::-1], strict=True):
+            later = reward + gamma * after - value + gamma * lam * later
+            after = value
+            expected.append(later)
+        close_to = torch.tensor(expected[::-1], dtype=torch.float64)
+        assert float((found[kept].double() - close_to).abs().max()) < 1e-3
+        assert found[~kept].eq(0).all()
+
+
+@given(grids(), DISCOUNTS, DISCOUNTS)
+def test_the_gradient_is_that_of_the_plain_loop(grid: tuple[Tensor, Tensor], gamma: float, lam: float) -> None:
+    gradients = []
+    for function in (credit.gae, by_a_loop):
+        rewards, values = (part.repeat(1, 12).requires_grad_() for part in grid)
+        found = function(rewards, values, gamma=gamma, lam=lam)
+        (found * torch.arange(found.shape[1])).sum().backward()
+        gradients.append((rewards.grad, values.grad))
+
+    for mine, plain in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, plain, rtol=1e-10, atol=1e-10)
+
+
+@given(grids(), st.sampled_from([0.25, 1.0, 50.0]))
+def test_clipped_credit_is_cut_off_and_small_credit_left_alone(grid: tuple[Tensor, Tensor], most: float) -> None:
+    found = credit.clipped(credit.telescoping, most=most)(*grid)
+    whole = credit.telescoping(*grid)
+
+    assert float(found.abs().max()) <= most
+    assert torch.equal(found[whole.abs() <= most], whole[whole.abs() <= most])
+    assert torch.equal(found.sign(), whole.sign())
+
+
+@pytest.mark.parametrize("most", [pytest.param(m, id=str(m)) for m in (0.0, -1.0, NAN)])
+def test_a_clip_that_leaves_nothing_is_refused(most: float) -> None:
+    with pytest.raises(InputError, match=f"to a positive size only, got {most}"):
+        credit.clipped(credit.telescoping, most=most)
+
+
+# One action, then a tool that makes success likely (.25 to .75), then an action that ends in success.
+SPOKEN, RESUMED = torch.tensor([[0.5, 0.75]]), torch.tensor([[0.5, 0.25]])
+EARNED = torch.tensor([[0.0, 1.0]])
+
+
+def test_what_the_environment_changes_goes_to_the_step_before_the_step_after_or_an_account() -> None:
+    kept, account = credit.environment_account(EARNED, SPOKEN, RESUMED)
+
+    assert credit.telescoping(EARNED, SPOKEN).tolist() == [[0.25, 0.25]]
+    assert credit.telescoping(EARNED, RESUMED).tolist() == [[-0.25, 0.75]]
+    assert kept.tolist() == [[-0.25, 0.25]]
+    assert account.tolist() == [[0, 0.5]]
+
+
+@given(grids(), st.data())
+def test_the_books_close_wherever_the_environments_change_goes(
+    grid: tuple[Tensor, Tensor], data: st.DataObject
+) -> None:
+    rewards, values = grid
+    changes = data.draw(st.lists(st.floats(-10, 10), min_size=values.numel(), max_size=values.numel()))
+    spoken = values + torch.tensor(changes, dtype=torch.float64).view_as(values)
+    spoken[:, 0] = values[:, 0]  # nobody speaks before the first step
+    kept, account = credit.environment_account(rewards, spoken, values)
+
+    whole = rewards.sum(1) - values[:, 0]
+    close((kept + account).sum(1), whole)
+    close(credit.telescoping(rewards, spoken).sum(1), whole)
+    close(credit.telescoping(rewards, values).sum(1), whole)
+    silent, nothing = credit.environment_account(rewards, values, values)
+    assert nothing.eq(0).all()
+    close(silent, credit.telescoping(rewards, values))
 
 
 def token_credit(batch: Rollouts, rewards: Tensor, values: Tensor, function: credit.Credit) -> Tensor:
@@ -226,8 +343,3 @@ def test_step_values_make_credit_that_sums_to_outcome_minus_start() -> None:
     assert found.tolist() == [[0.25, -0.5, -0.25]]
     assert repeat(found, steps).tolist() == [[0.25, 0.25, -0.5, -0.5, -0.5, -0.25]]
     assert found.sum().item() == 0.0 - 0.5
-
-
-def test_the_examples_in_the_docstrings_run() -> None:
-    assert doctest.testmod(credit).failed == 0
-    assert doctest.testmod(credit).attempted >= 4

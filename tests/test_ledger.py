@@ -88,10 +88,12 @@ def test_the_same_sum_at_another_place_is_seen_by_steps_and_not_by_the_whole_ans
     batch = collate(
         [row("aaaa", outcome=0.0, step_rewards=rewards) for rewards in ((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0))]
     )
+    with pytest.warns(UserWarning, match="the step rewards of 2 rollouts are summed to one number each"):
+        as_a_whole = apportion(batch, recipes.by_name("dr_grpo"))
     to_go = replace(recipes.by_name("reinforce"), split=splitters.every_token, credit=credit.to_go)
 
     assert apportion(batch, to_go).advantage.tolist() == [[1, 0, 0, 0], [1, 1, 1, 1]]
-    assert apportion(batch, recipes.by_name("dr_grpo")).advantage.tolist() == [[0] * 4, [0] * 4]
+    assert as_a_whole.advantage.tolist() == [[0] * 4, [0] * 4]
 
 
 def test_rollouts_without_any_action_are_named_in_a_warning() -> None:
@@ -312,3 +314,37 @@ def test_values_of_the_whole_reward_are_told_at_any_scale() -> None:
 def test_parts_that_all_earn_nothing_are_no_contradiction() -> None:
     recipe = replace(recipes.by_name("grpo"), combine=normalise_then_sum)
     assert apportion(graded([1.0, 1.0], [0.5, 0.5]), recipe).normalised.tolist() == [[0], [0]]
+
+
+def test_steps_that_tell_nothing_apart_are_credited_as_a_whole_and_it_is_said() -> None:
+    rows = [
+        row("aa", ["a\n", "b"], outcome=1.0, step_values=(0.5, 0.5), step_rewards=(0.25, 0.0)),
+        row("aa", ["a\n", "b"], outcome=1.0, step_values=(0.5, 0.75), step_rewards=(0.25, 0.0)),
+    ]
+    batch = collate(rows)
+    recipe = replace(recipes.by_name("vineppo"), min_spread=0.125)
+
+    with pytest.warns(UserWarning, match="1 of 2 rollouts are credited as a whole: 1 whose step values are alike"):
+        found = apportion(batch, recipe)
+
+    assert found.credit.tolist() == [[0.75, 0], [0.5, 0.25]]
+    assert found.advantage.tolist() == [[0.75, 0.75], [0.5, 0.25]]
+    assert found.require_laws() is found
+    assert found.steps.counts.tolist() == [1, 2]
+    assert {name: part.tolist() for name, part in found.parts.items()} == {
+        "outcome": [[1, 0], [0, 1]],
+        "process": [[0.25, 0], [0.25, 0]],
+    }
+
+
+def test_parts_of_steps_that_were_merged_are_normalised_apart_too() -> None:
+    rows = [
+        row("aa", ["a\n", "b"], outcome=outcome, step_rewards=(reward, 0.0))
+        for outcome, reward in ((1.0, 4.0), (0.0, 0.0))
+    ]
+    recipe = replace(recipes.by_name("grpo"), split=splitters.lines, combine=normalise_then_sum, min_spread=0.0)
+
+    with pytest.warns(UserWarning, match="2 of 2 rollouts are credited as a whole"):
+        found = apportion(collate(rows, dtype=torch.float64), recipe)
+
+    torch.testing.assert_close(found.advantage, 2 * 0.5**0.5 * torch.tensor([[1.0, 1.0], [-1, -1]]).double())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -11,15 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apportion.errors import InputError
-from apportion.rollouts import Rollout, Rollouts, collate, pack
+from apportion.rollouts import Rollout, Rollouts, Scores, collate, pack
 from batches import FEWER, INF, NAN, batch_of, random_rows, recut, row, types_unchecked
 
 
 def same(a: Rollouts, b: Rollouts) -> None:
     """Fail where two batches differ in any field."""
-    for name in vars(a):
+    for name in (field.name for field in fields(a)):
         left, right = getattr(a, name), getattr(b, name)
-        if isinstance(left, torch.Tensor):
+        if isinstance(left, Scores):
+            assert left.rows() == right.rows(), name
+        elif isinstance(left, torch.Tensor):
             torch.testing.assert_close(left, right, rtol=0, atol=0, equal_nan=True, msg=name)
         else:
             assert left == right, name
@@ -101,7 +103,7 @@ def test_a_batch_made_by_hand_gets_names() -> None:
     )
 
     assert (plain.ids, plain.group_names, plain.texts) == (("0", "1"), (0, 1), (None, None))
-    assert (plain.step_rewards, plain.step_values) == ((None, None), (None, None))
+    assert (plain.step_rewards, plain.step_values, plain.end_values) == (None, None, None)
 
 
 def test_only_rollouts_that_were_scored_and_sampled_something_vote() -> None:
@@ -132,7 +134,8 @@ def test_a_rollout_longer_than_a_packed_row_is_refused_by_name() -> None:
 @given(random_rows())
 def test_rows_give_back_what_was_collated(rows: list[Rollout]) -> None:
     for came, back in zip(rows, collate(rows, dtype=torch.float64).rows(), strict=True):
-        for name in ("tokens", "action_mask", "group", "outcome", "ended", "text", "step_rewards", "step_values"):
+        columns = "tokens action_mask group outcome ended text step_rewards step_values end_value"
+        for name in columns.split():
             assert getattr(back, name) == getattr(came, name), name
         assert str(back.logprobs) == str(came.logprobs)
         assert back.offsets == came.offsets
@@ -196,7 +199,7 @@ def test_the_response_of_a_rollout_without_text_is_refused() -> None:
         pytest.param({"logprobs": [-1.0] * 3}, "rollout 1: logprobs has 3 entries for 2 tokens", id="logprobs"),
         pytest.param({"offsets": []}, "rollout 1: offsets has 0 entries for 2 tokens", id="offsets"),
         pytest.param({"step_rewards": (0.0, NAN)}, r"rollout 1: step_rewards\[1\] is nan", id="NaN reward"),
-        pytest.param({"step_rewards": (None,)}, r"rollout 1: step_rewards\[0\] is None", id="no reward"),
+        pytest.param({"step_rewards": (None,)}, r"rollout 1: step_rewards\[0\] is nan", id="no reward"),
         pytest.param({"step_values": (INF,)}, r"rollout 1: step_values\[0\] is inf", id="infinite value"),
         pytest.param({"step_values": (0.0, -INF)}, r"rollout 1: step_values\[1\] is -inf", id="minus infinite value"),
     ],
@@ -254,8 +257,16 @@ def test_an_impossible_log_probability_is_refused_only_where_it_was_sampled(logp
         ),
         pytest.param({"ids": ("only",)}, "ids has 1 entries for 2 rollouts", id="ids"),
         pytest.param({"texts": ("",) * 3}, "texts has 3 entries for 2 rollouts", id="texts"),
-        pytest.param({"step_rewards": (None,)}, "step_rewards has 1 entries for 2 rollouts", id="step rewards"),
-        pytest.param({"step_values": (None,)}, "step_values has 1 entries for 2 rollouts", id="step values"),
+        pytest.param(
+            {"step_rewards": Scores.of([None])}, "step_rewards has 1 entries for 2 rollouts", id="step rewards"
+        ),
+        pytest.param({"step_values": Scores.of([None])}, "step_values has 1 entries for 2 rollouts", id="step values"),
+        pytest.param(
+            {"step_values": Scores(torch.zeros(3), torch.tensor([1, 1]))},
+            "holds 3 scores, its counts",
+            id="a score over",
+        ),
+        pytest.param({"end_values": torch.zeros(1)}, "end_values has 1 entries for 2 rollouts", id="end values"),
         pytest.param({"outcome": torch.zeros(3)}, "outcome has 3 entries for 2 rollouts", id="outcome"),
         pytest.param({"ended": torch.ones(1).bool()}, "ended has 1 entries for 2 rollouts", id="ended"),
     ],
@@ -272,8 +283,11 @@ def test_a_grid_that_does_not_fit_is_refused(change: dict[str, Any], message: st
         pytest.param({"logprobs": torch.tensor([[NAN, NAN]])}, "position 1: log-probability", id="unknown token"),
         pytest.param({"logprobs": torch.tensor([[NAN, 0.5]])}, "position 1: log-probability", id="above 1"),
         pytest.param({"offsets": torch.zeros(1, 2, 3, dtype=torch.int64)}, "offsets have shape", id="offsets"),
-        pytest.param({"step_rewards": ((1.0, NAN),)}, r"step_rewards\[1\] is nan", id="reward that is no number"),
-        pytest.param({"step_values": ((INF,),)}, r"step_values\[0\] is inf", id="value that is no number"),
+        pytest.param(
+            {"step_rewards": Scores.of([(1.0, NAN)])}, r"step_rewards\[1\] is nan", id="reward that is no number"
+        ),
+        pytest.param({"step_values": Scores.of([(INF,)])}, r"step_values\[0\] is inf", id="value that is no number"),
+        pytest.param({"end_values": torch.tensor([-INF])}, "its end value is infinite", id="end value without end"),
         pytest.param({"groups": torch.tensor([-1])}, "groups must count from 0", id="negative group"),
         pytest.param({"group_names": ("a",), "groups": torch.tensor([1])}, "each have a name", id="nameless group"),
     ],

@@ -22,6 +22,7 @@ from apportion.normalise import Combine, Normalise, sum_then_normalise
 from apportion.rewards.mixing import AS_GIVEN, Parts, Reward
 from apportion.rollouts import Rollouts
 from apportion.steps.grid import StepMap
+from apportion.steps.separation import merge_unseparated
 from apportion.steps.splitters import Splitter
 from apportion.steps.spread import Spread
 from apportion.values.baselines import Value
@@ -31,7 +32,11 @@ Law = Callable[["Ledger"], Residual]
 
 @dataclass(frozen=True)
 class Recipe:
-    """A published method: one choice for every stage of the line, and the laws that it keeps."""
+    """A published method: one choice for every stage of the line, and the laws that it keeps.
+
+    min_spread: rollouts whose step values all lie within this of each other are credited as a whole, since their steps
+    tell nothing apart; None = never.
+    """
 
     name: str
     split: Splitter
@@ -41,6 +46,7 @@ class Recipe:
     spread: Spread
     reward: Reward = AS_GIVEN
     combine: Combine = sum_then_normalise
+    min_spread: float | None = None
     laws: tuple[Law, ...] = ()
 
 
@@ -106,21 +112,31 @@ def apportion(rollouts: Rollouts, recipe: Recipe) -> Ledger:
     Warns of rollouts without any sampled token: they get zeros and have no vote in their group.
     """
     _warn_of_silent_rows(rollouts)
-    steps = recipe.split(rollouts)
-    counted = steps.mask & rollouts.votes.unsqueeze(1)
-    parts = recipe.reward(rollouts, steps)
+    cut = recipe.split(rollouts)
+    _warn_of_lost_places(rollouts, cut)
+    counted = cut.mask & rollouts.votes.unsqueeze(1)
+    parts = recipe.reward(rollouts, cut)
     reward = torch.stack(list(parts.values())).sum(0)
 
     def value_of(reward: Tensor) -> Tensor:
-        return torch.where(counted, recipe.value(rollouts, steps, reward), 0)
+        return torch.where(counted, recipe.value(rollouts, cut, reward), 0)
+
+    value = value_of(reward)
+    _refuse_endless(value, rollouts)
+    values = [value_of(part) for part in parts.values()] if len(parts) > 1 else [value]
+    steps = cut
+    if recipe.min_spread is not None:
+        fallback = merge_unseparated(cut, value, counted, recipe.min_spread)
+        fallback.warn()
+        steps, value, values = fallback.steps, fallback.values(value), [fallback.values(grid) for grid in values]
+        reward, parts = fallback.rewards(reward), {name: fallback.rewards(grid) for name, grid in parts.items()}
+        counted = steps.mask & rollouts.votes.unsqueeze(1)
 
     def credit_of(reward: Tensor, value: Tensor) -> Tensor:
         return torch.where(counted, recipe.credit(reward, value), 0)
 
-    value = value_of(reward)
-    _refuse_endless(value, rollouts)
     credit = credit_of(reward, value)
-    by_part = [credit_of(part, value_of(part)) for part in parts.values()] if len(parts) > 1 else [credit]
+    by_part = list(map(credit_of, parts.values(), values)) if len(parts) > 1 else [credit]
     normalised = recipe.combine(credit, by_part, lambda credit: recipe.normalise(credit, counted, rollouts.groups))
     return Ledger(
         rollouts=rollouts,
@@ -132,7 +148,7 @@ def apportion(rollouts: Rollouts, recipe: Recipe) -> Ledger:
         credit=credit,
         normalised=normalised,
         advantage=recipe.spread(normalised, steps),
-        mask=rollouts.action_mask & rollouts.of_tokens(rollouts.votes),
+        mask=rollouts.counted_mask,
     )
 
 
@@ -184,10 +200,8 @@ def _counted_reward(ledger: Ledger) -> Tensor:
 
 def _totals(ledger: Ledger) -> Tensor:
     """The reward of each rollout [N, 1], worked out anew from the rollouts as they came."""
-    rollouts, counts = ledger.rollouts, ledger.steps.counts.tolist()
-    outcomes = rollouts.outcome.double().nan_to_num().tolist()
-    rows = zip(outcomes, rollouts.step_rewards, counts, strict=True)
-    totals = [ledger.recipe.reward.total(outcome, scores, steps) for outcome, scores, steps in rows]
+    rows = zip(ledger.rollouts.rows(), ledger.steps.counts.tolist(), strict=True)
+    totals = [ledger.recipe.reward.total(rollout, steps) if steps else 0.0 for rollout, steps in rows]
     return torch.tensor(totals, dtype=torch.float64, device=ledger.credit.device).unsqueeze(1)
 
 
@@ -197,6 +211,18 @@ def _warn_of_silent_rows(rollouts: Rollouts) -> None:
         names = ", ".join(rollouts.ids[n] for n in silent[:3])
         warnings.warn(
             f"{len(silent)} of {len(rollouts)} rollouts have no sampled token (first: {names}); they get no credit",
+            stacklevel=3,
+        )
+
+
+def _warn_of_lost_places(rollouts: Rollouts, steps: StepMap) -> None:
+    if rollouts.step_rewards is None:
+        return
+    summed = (rollouts.step_rewards.counts > 1) & (steps.counts == 1)
+    if bool(summed.any()):
+        warnings.warn(
+            f"the step rewards of {int(summed.sum())} rollouts are summed to one number each, since the whole answer "
+            "is one step: where they stood is lost; split into steps to keep it",
             stacklevel=3,
         )
 

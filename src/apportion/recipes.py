@@ -1,15 +1,19 @@
 """Published methods, each a row of one table. A new one is a short function here and an entry in `BY_NAME`.
 
-| recipe     | split       | value         | credit          | normalise | spread |
-|------------|-------------|---------------|-----------------|-----------|--------|
-| reinforce  | whole       | zero          | telescoping     | none      | repeat |
-| grpo       | whole       | group mean    | telescoping     | group std | repeat |
-| dr_grpo    | whole       | group mean    | telescoping     | none      | repeat |
-| rloo       | whole       | leave one out | telescoping     | none      | repeat |
-| vineppo    | lines       | given         | telescoping     | none      | repeat |
+| recipe              | split       | value            | credit       | normalise           | spread |
+|---------------------|-------------|------------------|--------------|---------------------|--------|
+| reinforce           | whole       | zero             | telescoping  | none                | repeat |
+| grpo                | whole       | group mean       | telescoping  | group std           | repeat |
+| dr_grpo             | whole       | group mean       | telescoping  | none                | repeat |
+| rloo                | whole       | leave one out    | telescoping  | none                | repeat |
+| reinforce_plus_plus | whole       | zero             | telescoping  | whiten              | repeat |
+| grpo_process        | lines       | group mean to go | to go        | group increment std | repeat |
+| vineppo             | lines       | given            | telescoping  | none                | repeat |
+| grpo_step           | lines       | given            | telescoping  | group times step    | repeat |
+| ppo                 | every token | given            | gae(1, 0.95) | whiten              | repeat |
 
 A recipe with *given* values takes them from the rollouts (`step_values`); training puts Monte-Carlo values of its own
-policy in their place, which is what VinePPO does.
+policy in their place, which is what VinePPO does. A value of every token is a critic's; `ppo` takes it from the file.
 """
 
 from __future__ import annotations
@@ -60,12 +64,52 @@ def vineppo() -> Recipe:
     return replace(reinforce(), name="vineppo", split=splitters.lines, value=baselines.given)
 
 
+def reinforce_plus_plus() -> Recipe:
+    """The outcome for every token, centred and scaled over the batch. Source: arXiv:2501.03262."""
+    return replace(reinforce(), name="reinforce_plus_plus", normalise=normalise.whiten)
+
+
+def grpo_process() -> Recipe:
+    """What a line and all later ones earn over the group's mean line. Source: process supervision, arXiv:2402.03300."""
+    return replace(
+        reinforce(),
+        name="grpo_process",
+        split=splitters.lines,
+        value=baselines.group_mean_to_go,
+        credit=credit.to_go,
+        normalise=normalise.group_increment_std,
+        laws=(ledger.conservation(gamma=1.0, lam=1.0), ledger.silence),
+    )
+
+
+def grpo_step() -> Recipe:
+    """The credit of each line, louder in answers that stand out in their group; no line changes sign."""
+    return replace(vineppo(), name="grpo_step", normalise=normalise.group_times_step)
+
+
+def ppo() -> Recipe:
+    """Generalised advantages of every token over a critic's values. Source: arXiv:1707.06347, arXiv:1506.02438."""
+    return replace(
+        reinforce(),
+        name="ppo",
+        split=splitters.every_token,
+        value=baselines.given,
+        credit=credit.gae_with(gamma=1.0, lam=0.95),
+        normalise=normalise.whiten,
+        laws=(ledger.conservation(gamma=1.0, lam=0.95), ledger.silence),
+    )
+
+
 BY_NAME: dict[str, Callable[[], Recipe]] = {
     "reinforce": reinforce,
     "grpo": grpo,
     "dr_grpo": dr_grpo,
     "rloo": rloo,
+    "reinforce_plus_plus": reinforce_plus_plus,
+    "grpo_process": grpo_process,
     "vineppo": vineppo,
+    "grpo_step": grpo_step,
+    "ppo": ppo,
 }
 
 

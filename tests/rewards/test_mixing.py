@@ -9,8 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apportion import credit
 from apportion.errors import InputError
-from apportion.rewards.mixing import AS_GIVEN, MIXES, Mixed, Reward, at_end
+from apportion.rewards.mixing import AS_GIVEN, MIXES, Bootstrapped, Mixed, Reward, at_end
 from apportion.rollouts import Rollout, collate
 from apportion.steps import splitters, spread
 from apportion.steps.grid import number_steps
@@ -117,7 +118,7 @@ def test_a_mix_refuses_a_scored_rollout_without_step_rewards_for_none_is_not_0()
 def test_what_the_parts_of_a_rollout_must_add_up_to(
     reward: Reward, outcome: float, scores: tuple[float, ...] | None, steps: int, total: float
 ) -> None:
-    assert reward.total(outcome, scores, steps) == total
+    assert reward.total(row("aa", outcome=outcome, step_rewards=scores), steps) == total
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, id=name) for name in MIXES])
@@ -132,7 +133,7 @@ def test_parts_add_up_to_the_total_in_plain_arithmetic(
     steps = split(batch)
     sums = torch.stack(list(reward(batch, steps).values())).sum((0, 2))
     scored = ~batch.outcome.isnan() & (steps.counts > 0)
-    entries = zip(batch.outcome.tolist(), batch.step_rewards, steps.counts.tolist(), strict=True)
+    entries = zip(rows, steps.counts.tolist(), strict=True)
     totals = torch.tensor([reward.total(*entry) for entry in entries], dtype=torch.float64)
 
     torch.testing.assert_close(sums[scored], totals[scored], rtol=0, atol=1e-12)
@@ -150,3 +151,49 @@ def test_parts_add_up_to_the_total_in_plain_arithmetic(
 )
 def test_presets_weigh_process_against_outcome(name: str, process: float, outcome: float) -> None:
     assert MIXES[name] == Mixed(process=process, outcome=outcome)
+
+
+def test_a_cut_off_rollout_is_paid_what_was_still_expected_and_an_ended_one_is_not() -> None:
+    rows = [
+        row("aa", outcome=1.0, ended=False, end_value=0.5),
+        row("aa", outcome=1.0, ended=True, end_value=0.5),
+        row("aa", outcome=None, ended=False),
+    ]
+    batch = collate(rows)
+    steps = splitters.every_token(batch)
+    reward = Bootstrapped(AS_GIVEN, gamma=0.5)
+
+    parts = reward(batch, steps)
+
+    assert parts["outcome"].tolist() == [[0, 1], [0, 1], [0, 0]]
+    assert parts["bootstrap"].tolist() == [[0, 0.25], [0, 0], [0, 0]]
+    assert [reward.total(one, 2) for one in rows] == [1.25, 1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "others", [pytest.param({}, id="none at all"), pytest.param({"end_value": 1.0}, id="of another one")]
+)
+def test_a_cut_off_rollout_without_an_end_value_is_refused_by_name(others: dict[str, float]) -> None:
+    batch = collate([row("a", outcome=0.0, **others), row("a", outcome=0.0, ended=False, id="cut")])
+
+    with pytest.raises(InputError, match="rollout cut was cut off and has no end_value"):
+        Bootstrapped(AS_GIVEN)(batch, splitters.whole(batch))
+
+
+@given(st.integers(1, 5), st.sampled_from([0.5, 0.9, 1.0]), st.sampled_from([0.0, 0.8, 1.0]), FLOATS)
+def test_credit_with_a_bootstrap_is_that_with_one_more_state_behind_the_last_step(
+    steps: int, gamma: float, lam: float, end: float
+) -> None:
+    values = torch.arange(steps, dtype=torch.float64).unsqueeze(0) / 4
+    batch = collate([row("a" * steps, outcome=2.0, ended=False, end_value=end)], dtype=torch.float64)
+    grid = splitters.every_token(batch)
+    reward = torch.stack(list(Bootstrapped(AS_GIVEN, gamma=gamma)(batch, grid).values())).sum(0)
+
+    found = credit.gae(reward, values, gamma=gamma, lam=lam)
+
+    later, after = 0.0, end
+    for k in reversed(range(steps)):
+        earned = 2.0 if k == steps - 1 else 0.0
+        later = earned + gamma * after - float(values[0, k]) + gamma * lam * later
+        after = float(values[0, k])
+        assert abs(float(found[0, k]) - later) < 1e-12

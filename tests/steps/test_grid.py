@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from apportion.errors import InputError
-from apportion.rollouts import Rollout, Rollouts, collate, pack
-from apportion.steps.grid import StepMap, number_steps
+from apportion.rollouts import Rollout, Rollouts, Scores, collate, pack
+from apportion.steps.grid import StepMap, added, first_of, number_steps, number_steps_ending
 from batches import INF, NAN, batch_of, random_rows, recut
 
 
@@ -130,22 +132,60 @@ STEP_ENDS_1_AND_3 = torch.tensor([[True, False, True, False]])
 def test_given_scores_are_laid_on_steps(scores: tuple[float, ...] | None, expected: list[list[float]]) -> None:
     steps = number_steps(batch_of("aaaa"), STEP_ENDS_1_AND_3)
 
-    assert steps.place((scores,), "scores", sum).tolist() == expected
+    assert steps.place(Scores.of([scores]), "scores", added).tolist() == expected
 
 
 def test_scores_that_fit_neither_steps_nor_tokens_are_refused_with_all_three_counts() -> None:
     steps = number_steps(batch_of("aaaa", "aaaa"), STEP_ENDS_1_AND_3.repeat(2, 1))
 
     with pytest.raises(InputError, match="rollout 1: 3 scores came, which fits neither its 2 steps nor its 4 sampled"):
-        steps.place((None, (0.1, 0.2, 0.3)), "scores", sum)
+        steps.place(Scores.of([None, (0.1, 0.2, 0.3)]), "scores", added)
 
 
 def test_token_scores_are_merged_step_by_step_in_rollouts_of_any_length() -> None:
     steps = number_steps(batch_of("aata", "aaa", "p"), torch.tensor([[1, 0, 0, 1], [1, 1, 1, 0], [0, 0, 0, 0]]).bool())
-    scores = ((1.0, 2.0, 4.0), (8.0, 16.0, 32.0), ())
+    scores = Scores.of([(1.0, 2.0, 4.0), (8.0, 16.0, 32.0), ()])
 
-    assert steps.place(scores, "scores", sum).tolist() == [[3, 4, 0], [8, 16, 32], [0, 0, 0]]
-    assert steps.place(scores, "scores", lambda tokens: tokens[-1]).tolist() == [[2, 4, 0], [8, 16, 32], [0, 0, 0]]
+    assert steps.place(scores, "scores", added).tolist() == [[3, 4, 0], [8, 16, 32], [0, 0, 0]]
+    assert steps.place(scores, "scores", first_of).tolist() == [[1, 4, 0], [8, 16, 32], [0, 0, 0]]
+
+
+def test_a_value_before_the_environment_spoke_stands_just_behind_the_step_before() -> None:
+    # rollouts of two turns in one row: a | tt | a a, then t | a
+    batch = pack(batch_of("attaa", "ta"), 7)
+    steps = number_steps(batch, batch.action_mask)
+    values = torch.tensor([[1.0, 2, 3, 4, 5, 6, 7]])
+
+    assert steps.first(values).tolist() == [[1, 4, 5], [7, 0, 0]]
+    assert steps.resumed(values, batch).tolist() == [[1, 2, 5], [7, 0, 0]]
+
+
+@given(random_rows())
+def test_without_environment_tokens_nothing_is_spoken_in_between(rows: list[Rollout]) -> None:
+    batch = collate([Rollout([1] * sum(row.action_mask), [True] * sum(row.action_mask), row.group) for row in rows])
+    steps = number_steps(batch, batch.tokens % 2 == 0)
+    values = torch.arange(batch.tokens.numel(), dtype=torch.float64).view_as(batch.tokens)
+
+    assert torch.equal(steps.resumed(values, batch), steps.first(values))
+
+
+@given(random_rows(), st.data())
+def test_counting_where_steps_end_is_counting_where_the_next_ones_start(
+    rows: list[Rollout], data: st.DataObject
+) -> None:
+    batch = collate(rows)
+    marks = data.draw(st.lists(st.booleans(), min_size=batch.tokens.numel(), max_size=batch.tokens.numel()))
+    ends = torch.tensor(marks, dtype=torch.bool).view_as(batch.tokens)
+    starts, steps = torch.zeros_like(ends), number_steps_ending(batch, ends)
+    for n in range(len(batch)):
+        places = batch.action_mask[n].nonzero().flatten().tolist()
+        for before, now in pairwise(places):
+            starts[n, now] = ends[n, before] or batch.turns[n, before] != batch.turns[n, now]
+
+    expected = number_steps(batch, starts)
+
+    assert torch.equal(steps.number, expected.number)
+    assert torch.equal(steps.counts, expected.counts)
 
 
 @given(random_rows())
@@ -153,8 +193,9 @@ def test_scores_a_token_are_placed_as_the_sum_over_tokens_is(rows: list[Rollout]
     batch = collate(rows)
     steps = number_steps(batch, batch.tokens % 3 == 0)
     tokens = torch.zeros(batch.tokens.shape, dtype=torch.float64)
-    for n, scores in enumerate(batch.step_rewards):
+    given_scores = batch.step_rewards or Scores.of([None] * len(batch))
+    for n, scores in enumerate(given_scores.rows()):
         if scores is not None:
             tokens[batch.action_mask & (batch.rollout_of == n)] = torch.tensor(scores, dtype=torch.float64)
 
-    assert torch.equal(steps.place(batch.step_rewards, "step rewards", sum), steps.sum(tokens))
+    assert torch.equal(steps.place(given_scores, "step rewards", added), steps.sum(tokens))

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apportion.errors import InputError
+from apportion.rewards import mixing
 from apportion.rewards.mixing import at_end
 from apportion.rollouts import Rollout, Rollouts, collate
 from apportion.steps import splitters
@@ -174,3 +175,33 @@ def test_a_group_without_rollouts_is_refused() -> None:
 
     with pytest.raises(InputError, match=r"group 0 \(0\) has no rollout"):
         replace(batch, groups=torch.tensor([3, 1]), group_names=())
+
+
+def test_the_group_mean_to_go_is_the_mean_step_times_the_steps_left() -> None:
+    # step rewards 1, 2, 3 and 6 of group g: mean 3; alone in h: 5; unscored and empty ones have no say
+    batch = collate(
+        [
+            row("aaa", outcome=0.0, step_rewards=(1.0, 2.0, 3.0)),
+            row("a", outcome=0.0, step_rewards=(6.0,)),
+            row("a", outcome=0.0, step_rewards=(5.0,), group="h"),
+            row("aa", step_rewards=(100.0, 100.0)),
+            row("p", outcome=9.0),
+        ]
+    )
+    steps = splitters.every_token(batch)
+    rewards = mixing.AS_GIVEN(batch, steps)["process"]
+
+    found = baselines.group_mean_to_go(batch, steps, rewards)
+
+    assert found.tolist() == [[9, 6, 3], [3, 0, 0], [5, 0, 0], [6, 3, 0], [0, 0, 0]]
+
+
+@given(random_rows())
+def test_of_one_step_each_the_group_mean_to_go_is_the_group_mean(rows: list[Rollout]) -> None:
+    batch = collate(rows, dtype=torch.float64)
+    steps = splitters.whole(batch)
+    rewards = torch.stack(list(mixing.AS_GIVEN(batch, steps).values())).sum(0)
+
+    to_go, mean = (f(batch, steps, rewards) for f in (baselines.group_mean_to_go, baselines.group_mean))
+
+    torch.testing.assert_close(to_go, mean)

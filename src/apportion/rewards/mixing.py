@@ -13,8 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from apportion.rollouts import Rollouts, Scores
-from apportion.steps.grid import StepMap
+from apportion.errors import InputError
+from apportion.rollouts import Rollout, Rollouts
+from apportion.steps.grid import StepMap, added
 
 Parts = dict[str, Tensor]
 
@@ -25,7 +26,7 @@ class Reward(Protocol):
 
     def __call__(self, rollouts: Rollouts, steps: StepMap) -> Parts: ...
 
-    def total(self, outcome: float, scores: Scores, steps: int) -> float: ...
+    def total(self, rollout: Rollout, steps: int) -> float: ...
 
 
 def at_end(outcome: Float[Tensor, " N"], steps: StepMap) -> Float[Tensor, "N K"]:
@@ -42,13 +43,13 @@ class AsGiven:
 
     def __call__(self, rollouts: Rollouts, steps: StepMap) -> Parts:
         parts = {"outcome": at_end(rollouts.outcome, steps)}
-        if any(row is not None for row in rollouts.step_rewards):
-            process = steps.place(rollouts.step_rewards, "step rewards", sum)
+        if rollouts.step_rewards is not None:
+            process = steps.place(rollouts.step_rewards, "step rewards", added)
             parts["process"] = process.to(rollouts.outcome.dtype)
         return parts
 
-    def total(self, outcome: float, scores: Scores, steps: int) -> float:
-        return outcome + sum(scores or ())
+    def total(self, rollout: Rollout, steps: int) -> float:
+        return (rollout.outcome or 0.0) + sum(rollout.step_rewards or ())
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Mixed:
     outcome: float
 
     def __call__(self, rollouts: Rollouts, steps: StepMap) -> Parts:
-        rollouts.refuse_missing(rollouts.step_rewards, "step_rewards to mix with its outcome")
+        rollouts.required(rollouts.step_rewards, "step_rewards to mix with its outcome")
         parts = AsGiven()(rollouts, steps)
         weighted = {"outcome": self.outcome * parts["outcome"]}
         if "process" in parts:
@@ -71,8 +72,36 @@ class Mixed:
             weighted["process"] = self.process * parts["process"] / counts
         return weighted
 
-    def total(self, outcome: float, scores: Scores, steps: int) -> float:
-        return self.outcome * outcome + self.process * sum(scores or ()) / max(1, steps)
+    def total(self, rollout: Rollout, steps: int) -> float:
+        process = sum(rollout.step_rewards or ()) / max(1, steps)
+        return self.outcome * (rollout.outcome or 0.0) + self.process * process
+
+
+@dataclass(frozen=True)
+class Bootstrapped:
+    """What was still expected where a rollout was cut off, as a part of its own at the last step.
+
+    bootstrap = gamma * end_value for a rollout that did not end by itself, 0 for one that did. With the `gamma` of the
+    credit function, gae on the sum is gae with the value after the last step in its place: a cut is no failure.
+    Raises InputError for a scored rollout that was cut off and came without an end value.
+    """
+
+    reward: Reward
+    gamma: float = 1.0
+
+    def __call__(self, rollouts: Rollouts, steps: StepMap) -> Parts:
+        cut = ~rollouts.ended & rollouts.votes
+        ends = torch.full_like(rollouts.outcome, torch.nan) if rollouts.end_values is None else rollouts.end_values
+        missing = (cut & ends.isnan()).nonzero()
+        if len(missing):
+            raise InputError(
+                f"rollout {rollouts.ids[int(missing[0])]} was cut off and has no end_value to bootstrap from"
+            )
+        expected = self.gamma * torch.where(cut, ends, 0).to(rollouts.outcome.dtype)
+        return self.reward(rollouts, steps) | {"bootstrap": at_end(expected, steps)}
+
+    def total(self, rollout: Rollout, steps: int) -> float:
+        return self.reward.total(rollout, steps) + (0.0 if rollout.ended else self.gamma * (rollout.end_value or 0.0))
 
 
 AS_GIVEN = AsGiven()

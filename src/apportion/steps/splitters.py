@@ -1,102 +1,51 @@
 """Splitters: where an answer is cut into steps. Each takes rollouts and gives a `StepMap`.
 
-How fine the credit is, is the choice of a splitter and of nothing else. Cuts that look at text use the character
-offsets of the sampled ids; nothing is tokenized again. A token belongs to the step in which its last character
-stands, so a token that carries a separator ends the step.
+How fine the credit is, is the choice of a splitter and of nothing else. All but `whole` start a new step with every
+turn, so that no step holds two decisions with the world's answer between them.
+
+| splitter     | a step is                                            | looks at        |
+|--------------|------------------------------------------------------|-----------------|
+| whole        | the whole answer                                     |                 |
+| turns        | one turn of the policy, such as a tool call          | turns           |
+| chunks       | a fixed number of tokens                             | turns           |
+| lines        | a line, with the blank lines below it                | text            |
+| sentences    | a sentence, or a line                                | text            |
+| after        | what ends in a match of a regular expression         | text            |
+| marker       | what ends in a certain token id                      | token ids       |
+| key_tokens   | a key token, or a run of tokens between key tokens   | text, token ids |
+| every_token  | a token                                              |                 |
+
+`at_most` (in `steps.sizes`) cuts the long steps of any of them into pieces.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from apportion.steps.grid import number_steps
+from apportion.steps.text import Keys, after, key_steps, key_tokens, lines, sentences
+from apportion.steps.tokens import Splitter, chunks, every_token, marker, turns, whole
 
-import torch
-from jaxtyping import Bool
-from torch import Tensor
+__all__ = [
+    "BY_NAME",
+    "Keys",
+    "Splitter",
+    "after",
+    "chunks",
+    "every_token",
+    "key_steps",
+    "key_tokens",
+    "lines",
+    "marker",
+    "number_steps",
+    "sentences",
+    "turns",
+    "whole",
+]
 
-from apportion.errors import InputError
-from apportion.rollouts import Rollouts
-from apportion.steps.grid import StepMap, number_steps
-
-Splitter = Callable[[Rollouts], StepMap]
-
-
-def whole(rollouts: Rollouts) -> StepMap:
-    """The whole answer is one long step, over all turns."""
-    return number_steps(rollouts, torch.zeros_like(rollouts.action_mask))
-
-
-def every_token(rollouts: Rollouts) -> StepMap:
-    """Every sampled token is a step of length one."""
-    return number_steps(rollouts, rollouts.action_mask)
-
-
-def lines(rollouts: Rollouts) -> StepMap:
-    """A step is a line with its newline; blank lines belong to the line above (to the first, where none is above).
-
-    A new turn starts a new step.
-    """
-    return after(r"(?<=\S)\s*\n\s*(?=\S)")(rollouts)
-
-
-def after(pattern: str) -> Splitter:
-    """Cut after every match of a regular expression (`re.escape` a plain string such as `=`), and between turns.
-
-    Matches are looked for from the first sampled character on.
-
-    Raises InputError for a pattern that does not compile, or rollouts without text.
-    """
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise InputError(f"the splitter pattern {pattern!r} is no regular expression: {error}") from error
-    if compiled.match(""):
-        raise InputError(f"the splitter pattern {pattern!r} matches where nothing stands; it must match some text")
-
-    def split(rollouts: Rollouts) -> StepMap:
-        return number_steps(rollouts, _new_turn(rollouts) | _past_a_match(rollouts, compiled))
-
-    return split
-
-
-def marker(token: int) -> Splitter:
-    """Cut after every sampled token with this id (an explicit end-of-step token), and between turns."""
-
-    def split(rollouts: Rollouts) -> StepMap:
-        marked = _previous_action(rollouts, (rollouts.tokens == token).long()) == 1
-        return number_steps(rollouts, _new_turn(rollouts) | marked)
-
-    return split
-
-
-def _past_a_match(rollouts: Rollouts, pattern: re.Pattern[str]) -> Bool[Tensor, "B T"]:
-    if rollouts.offsets is None or None in rollouts.texts:
-        raise InputError(
-            "this splitter cuts text, but the rollouts came without text and offsets; "
-            "give `text`, or split by whole answer, every token or a marker token"
-        )
-    ends = rollouts.offsets[..., 1].flatten()
-    cuts_before = torch.zeros_like(ends)
-    begins, sampled = rollouts.offsets[..., 0].flatten(), rollouts.action_mask.flatten()
-    for text, place in zip(rollouts.texts, rollouts.places(), strict=True):
-        first = begins[place][sampled[place]][:1].sum()  # 0 where nothing was sampled
-        found = [match.end() for match in pattern.finditer((text or "")[int(first) :])]
-        cuts = first + torch.tensor(found, dtype=ends.dtype, device=ends.device)
-        cuts_before[place] = torch.searchsorted(cuts, ends[place])
-    cuts_before = cuts_before.view_as(rollouts.tokens)
-    return _previous_action(rollouts, cuts_before) != cuts_before
-
-
-def _new_turn(rollouts: Rollouts) -> Bool[Tensor, "B T"]:
-    return _previous_action(rollouts, rollouts.turns) != rollouts.turns
-
-
-def _previous_action(rollouts: Rollouts, column: Tensor) -> Tensor:
-    """At every sampled token, the entry of the sampled token before it (its own at the first)."""
-    places = rollouts.action_mask.flatten().nonzero().squeeze(1)
-    entries = column.flatten()[places]
-    shifted = torch.cat([entries[:1], entries[:-1]])
-    return column.flatten().index_copy(0, places, shifted).view_as(column)
-
-
-BY_NAME: dict[str, Splitter] = {"whole": whole, "every_token": every_token, "lines": lines}
+BY_NAME: dict[str, Splitter] = {
+    "whole": whole,
+    "every_token": every_token,
+    "lines": lines,
+    "sentences": sentences,
+    "turns": turns,
+}
+"""Those that need nothing more said; `after`, `chunks`, `key_tokens` and `marker` make a splitter from an argument."""

@@ -12,8 +12,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from apportion.across import ALONE, Across
+from apportion.moments import Moments, moments
 from apportion.rollouts import Rollouts
-from apportion.steps.grid import StepMap
+from apportion.steps.grid import StepMap, first_of
 
 Value = Callable[[Rollouts, StepMap, Float[Tensor, "N K"]], Float[Tensor, "N K"]]
 
@@ -23,32 +25,42 @@ def zero(rollouts: Rollouts, steps: StepMap, rewards: Float[Tensor, "N K"]) -> F
     return torch.zeros_like(rewards)
 
 
-def group_mean(rollouts: Rollouts, steps: StepMap, rewards: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
+def group_mean(
+    rollouts: Rollouts, steps: StepMap, rewards: Float[Tensor, "N K"], *, across: Across = ALONE
+) -> Float[Tensor, "N K"]:
     """V = the mean return of the rollout's group, at every step.
 
     Law: whole-answer credit sums to 0 over a group. Source: GRPO, arXiv:2402.03300.
     """
-    returns, votes = rewards.sum(1), rollouts.votes
-    totals, counts = _group_sums(returns, votes, rollouts.groups)
-    mean = totals / counts.clamp(min=1)
-    # the mean of equal returns is that return, not a rounding of it
-    highest, lowest = _group_range(returns, votes, rollouts.groups)
-    mean = torch.where(highest == lowest, highest, mean)
-    return _at_every_step(mean[rollouts.groups], steps)
+    found = _returns(rollouts, rewards, across)
+    return _at_every_step(found.mean[rollouts.groups], steps, rewards)
 
 
-def leave_one_out(rollouts: Rollouts, steps: StepMap, rewards: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
+def leave_one_out(
+    rollouts: Rollouts, steps: StepMap, rewards: Float[Tensor, "N K"], *, across: Across = ALONE
+) -> Float[Tensor, "N K"]:
     """V = the mean return of the other rollouts of the group, at every step.
 
     A rollout alone in its group has nothing to be compared with: its value is its own return, its credit 0.
     Identity: credit is n / (n - 1) times that of `group_mean`. Source: RLOO, arXiv:2402.14740.
     """
-    returns, votes = rewards.sum(1), rollouts.votes
-    totals, counts = _group_sums(returns, votes, rollouts.groups)
-    others = (totals[rollouts.groups] - returns) / (counts[rollouts.groups] - 1).clamp(min=1)
-    highest, lowest = _group_range(returns, votes, rollouts.groups)
-    nothing_to_compare = (highest == lowest)[rollouts.groups] | (counts[rollouts.groups] < 2)
-    return _at_every_step(torch.where(nothing_to_compare, returns, others), steps)
+    found = _returns(rollouts, rewards, across)
+    mean, others = found.mean[rollouts.groups], (found.count[rollouts.groups] - 1).clamp(min=1)
+    return _at_every_step(mean + (mean - rewards.sum(1)) / others, steps, rewards)
+
+
+def group_mean_to_go(
+    rollouts: Rollouts, steps: StepMap, rewards: Float[Tensor, "N K"], *, across: Across = ALONE
+) -> Float[Tensor, "N K"]:
+    """V[k] = the mean reward of the group's steps * the steps that are left, k included.
+
+    With credit to go, every step's reward is measured against the mean step of the group.
+    Law: over a group, credit[k] - credit[k+1] sums to 0. Source: GRPO with process supervision, arXiv:2402.03300.
+    """
+    counted = steps.mask & rollouts.votes.unsqueeze(1)
+    mean = moments(rewards, counted, rollouts.groups, across).mean[rollouts.groups].unsqueeze(1)
+    left = steps.counts.unsqueeze(1) - torch.arange(steps.width, device=rewards.device)
+    return torch.where(steps.mask, mean * left, 0).to(rewards.dtype)
 
 
 def given(rollouts: Rollouts, steps: StepMap, rewards: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
@@ -58,25 +70,13 @@ def given(rollouts: Rollouts, steps: StepMap, rewards: Float[Tensor, "N K"]) -> 
     Raises InputError naming the first rollout without values.
     """
     why = "step_values, and this recipe takes its values as given; add them, or choose one with its own (grpo, rloo)"
-    rollouts.refuse_missing(rollouts.step_values, why)
-    return steps.place(rollouts.step_values, "step values", lambda tokens: tokens[0]).to(rewards.dtype)
+    return steps.place(rollouts.required(rollouts.step_values, why), "step values", first_of).to(rewards.dtype)
 
 
-def _at_every_step(value: Tensor, steps: StepMap) -> Tensor:
-    return torch.where(steps.mask, value.unsqueeze(1), 0)
+def _returns(rollouts: Rollouts, rewards: Tensor, across: Across) -> Moments:
+    """The moments of the returns of each group's voting rollouts."""
+    return moments(rewards.sum(1, keepdim=True), rollouts.votes.unsqueeze(1), rollouts.groups, across)
 
 
-def _group_sums(returns: Tensor, votes: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
-    size = int(groups.max()) + 1
-    zeros = torch.zeros(size, dtype=returns.dtype, device=returns.device)
-    totals = zeros.index_add(0, groups, torch.where(votes, returns, 0))
-    counts = zeros.index_add(0, groups, votes.to(returns.dtype))
-    return totals, counts
-
-
-def _group_range(returns: Tensor, votes: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
-    blank = torch.zeros(int(groups.max()) + 1, dtype=returns.dtype, device=returns.device)
-    where = groups[votes]
-    highest = blank.scatter_reduce(0, where, returns[votes], "amax", include_self=False)
-    lowest = blank.scatter_reduce(0, where, returns[votes], "amin", include_self=False)
-    return highest, lowest
+def _at_every_step(value: Tensor, steps: StepMap, rewards: Tensor) -> Tensor:
+    return torch.where(steps.mask, value.to(rewards.dtype).unsqueeze(1), 0)

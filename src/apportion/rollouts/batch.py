@@ -1,4 +1,4 @@
-"""Rollouts: what was sampled, by whom, and how it ended. Nothing here is computed credit.
+"""A batch of rollouts as tensors.
 
 Shapes. `B T` is the token grid as it came (rows may be padded, packed, or hold a piece of a rollout); `N` counts
 rollouts. One map, `rollout_of`, says which rollout each token belongs to, and with that padding (-1), packing
@@ -8,10 +8,9 @@ rollout 0 come first, then those of rollout 1, and so on; so a rollout's tokens 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, fields, replace
-from itertools import pairwise
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,34 +18,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from apportion.errors import InputError
-
-Scores = tuple[float, ...] | None
+from apportion.rollouts.row import Rollout
+from apportion.rollouts.runs import Runs, runs_of
+from apportion.rollouts.scores import Scores
 
 ROUNDING = 1e-4
 """How far above 0 rounding may lift a log-probability."""
-
-
-@dataclass(frozen=True)
-class Rollout:
-    """One sampled answer with its prompt, as plain Python; `collate` makes a batch of them.
-
-    `tokens`, `action_mask` and, where given, `turns`, `logprobs` and `offsets` have one entry a token of prompt and
-    answer. `offsets` are (start, end) characters in `text`; a character of several tokens belongs to the last.
-    `step_rewards` and `step_values` have one entry a step or one a sampled token.
-    """
-
-    tokens: Sequence[int]
-    action_mask: Sequence[bool]
-    group: Hashable
-    outcome: float | None = None
-    ended: bool = True
-    id: str = ""
-    text: str | None = None
-    turns: Sequence[int] | None = None
-    logprobs: Sequence[float] | None = None
-    offsets: Sequence[tuple[int, int]] | None = None
-    step_rewards: Scores = None
-    step_values: Scores = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +35,9 @@ class Rollouts:
     outcome: the judge's score of the whole answer; NaN = not scored, which is not 0.
     ended: stopped by itself, as against cut off (truncated).
     logprobs: the sampler's, float32, NaN where nothing was sampled.
+    step_rewards, step_values: one a step or one a sampled token; None where no rollout came with any.
+    end_values: what was still expected after a rollout's last token, NaN where that is not known; read only where a
+        rollout did not end by itself.
     """
 
     tokens: Int[Tensor, "B T"]
@@ -72,8 +52,9 @@ class Rollouts:
     ids: tuple[str, ...] = ()
     group_names: tuple[Hashable, ...] = ()
     texts: tuple[str | None, ...] = ()
-    step_rewards: tuple[Scores, ...] = ()
-    step_values: tuple[Scores, ...] = ()
+    step_rewards: Scores | None = None
+    step_values: Scores | None = None
+    end_values: Float[Tensor, " N"] | None = None
 
     def __post_init__(self) -> None:
         _check_types(self)
@@ -89,15 +70,26 @@ class Rollouts:
         """True where a token is, False in padding."""
         return self.rollout_of >= 0
 
-    @property
+    @cached_property
+    def runs(self) -> Runs:
+        """Stretches of tokens with rollout, turn and sampler in common, in reading order."""
+        return runs_of(self.rollout_of, self.turns, self.action_mask)
+
+    @cached_property
     def action_counts(self) -> Int[Tensor, " N"]:
         """Sampled tokens of each rollout."""
-        return torch.bincount(self.rollout_of[self.action_mask], minlength=len(self))
+        runs = self.runs.of_actions()
+        return torch.zeros_like(self.groups).index_add(0, runs.rollout, runs.length)
 
-    @property
+    @cached_property
     def votes(self) -> Bool[Tensor, " N"]:
         """Rollouts that were scored and sampled something: only these enter any statistic or loss."""
         return ~self.outcome.isnan() & (self.action_counts > 0)
+
+    @cached_property
+    def counted_mask(self) -> Bool[Tensor, "B T"]:
+        """Tokens that take part in the loss: sampled, and of a rollout that has a vote."""
+        return self.action_mask if bool(self.votes.all()) else self.action_mask & self.of_tokens(self.votes)
 
     def of_tokens(self, values: Tensor) -> Tensor:
         """Give every token its rollout's entry of `values` [N]; padding gets rollout 0's."""
@@ -107,13 +99,19 @@ class Rollouts:
         return replace(self, outcome=outcome)
 
     def to(self, device: torch.device | str) -> Rollouts:
-        grids = {f.name: getattr(self, f.name) for f in fields(self)}
-        moved: dict[str, Any] = {k: v.to(device) for k, v in grids.items() if isinstance(v, Tensor)}
+        columns = {f.name: getattr(self, f.name) for f in fields(self)}
+        moved: dict[str, Any] = {k: v.to(device) for k, v in columns.items() if isinstance(v, Tensor | Scores)}
         return replace(self, **moved)
 
     def rows(self) -> list[Rollout]:
         """The rollouts one by one, as `collate` took them."""
-        return [self._row(n, place) for n, place in enumerate(self.places())]
+        none = [None] * len(self)
+        rewards, values = (none if s is None else s.rows() for s in (self.step_rewards, self.step_values))
+        ends = none if self.end_values is None else _known(self.end_values)
+        return [
+            replace(self._row(n, place), step_rewards=rewards[n], step_values=values[n], end_value=ends[n])
+            for n, place in enumerate(self.places())
+        ]
 
     def places(self) -> tuple[Tensor, ...]:
         """For each rollout, where its tokens stand in a flattened token grid, in reading order."""
@@ -121,11 +119,13 @@ class Rollouts:
         lengths = torch.bincount(flat_rollout[flat_rollout >= 0], minlength=len(self)).tolist()
         return tuple(torch.split(self.valid_mask.flatten().nonzero().squeeze(1), lengths))
 
-    def refuse_missing(self, scores: tuple[Scores, ...], why: str) -> None:
-        """Raise InputError naming the first rollout that has a vote and none of these scores: none is not 0."""
-        for n, votes in enumerate(self.votes.tolist()):
-            if votes and scores[n] is None:
-                raise InputError(f"rollout {self.ids[n]} has no {why}")
+    def required(self, scores: Scores | None, why: str) -> Scores:
+        """The scores, or InputError naming the first rollout that has a vote and none of them: none is not 0."""
+        came = torch.zeros_like(self.votes) if scores is None else scores.came
+        missing = (self.votes & ~came).nonzero()
+        if len(missing):
+            raise InputError(f"rollout {self.ids[int(missing[0])]} has no {why}")
+        return scores or Scores.of([None] * len(self))
 
     def _row(self, n: int, place: Tensor) -> Rollout:
         def column(grid: Tensor | None) -> Any:
@@ -133,20 +133,17 @@ class Rollouts:
 
         grid = self.offsets if self.texts[n] is not None else None
         spans = None if grid is None else grid.flatten(0, 1)[place].tolist()
-        score = float(self.outcome[n])
         return Rollout(
             tokens=column(self.tokens),
             action_mask=self.action_mask.flatten()[place].tolist(),
             group=self.group_names[int(self.groups[n])],
-            outcome=None if score != score else score,
+            outcome=_known(self.outcome[n : n + 1])[0],
             ended=bool(self.ended[n]),
             id=self.ids[n],
             text=self.texts[n],
             turns=self.turns.flatten()[place].tolist(),
             logprobs=column(self.logprobs),
             offsets=None if spans is None else [(a, b) for a, b in spans],
-            step_rewards=self.step_rewards[n],
-            step_values=self.step_values[n],
         )
 
     def response(self, n: int) -> str:
@@ -158,95 +155,9 @@ class Rollouts:
         return text[int(self.offsets.flatten(0, 1)[first[0, 0], 0]) :] if len(first) else ""
 
 
-def collate(rows: Sequence[Rollout], *, dtype: torch.dtype = torch.float32) -> Rollouts:
-    """Make a right-padded batch, one row a rollout.
-
-    dtype: of the outcome, and so of all credit computed from it.
-    Raises InputError naming the row, what came and what was expected.
-    """
-    if not rows:
-        raise InputError("a batch needs at least one rollout, none came")
-    for n, row in enumerate(rows):
-        _check_row(n, row)
-    return _assemble([[row] for row in rows], list(rows), dtype)
-
-
-def pack(rollouts: Rollouts, length: int) -> Rollouts:
-    """Lay the rollouts one after another into rows of at most `length` tokens, keeping their order.
-
-    Raises InputError when a rollout is longer than a row.
-    """
-    rows = rollouts.rows()
-    lines: list[list[Rollout]] = [[]]
-    for row in rows:
-        if len(row.tokens) > length:
-            raise InputError(f"rollout {row.id} has {len(row.tokens)} tokens, a packed row holds {length}")
-        if sum(len(other.tokens) for other in lines[-1]) + len(row.tokens) > length:
-            lines.append([])
-        lines[-1].append(row)
-    return _assemble(lines, rows, rollouts.outcome.dtype)
-
-
-def _assemble(lines: list[list[Rollout]], rows: list[Rollout], dtype: torch.dtype) -> Rollouts:
-    width = max(1, *(sum(len(row.tokens) for row in line) for line in lines))
-
-    def grid(entries: list[list[list[int]]], fill: int) -> Tensor:
-        flat = [[x for part in line for x in part] for line in entries]
-        return torch.tensor([line + [fill] * (width - len(line)) for line in flat], dtype=torch.int64)
-
-    def floats(entries: list[list[Sequence[float]]]) -> Tensor:
-        flat = [[x for part in line for x in part] for line in entries]
-        return torch.tensor([line + [float("nan")] * (width - len(line)) for line in flat], dtype=torch.float32)
-
-    numbers = iter(range(len(rows)))
-    names = list(dict.fromkeys(row.group for row in rows))
-    index = {name: g for g, name in enumerate(names)}
-    has_logprobs = all(row.logprobs is not None for row in rows)
-    has_offsets = any(row.offsets is not None for row in rows)
-    return Rollouts(
-        tokens=grid([[list(r.tokens) for r in line] for line in lines], 0),
-        rollout_of=grid([[[next(numbers)] * len(r.tokens) for r in line] for line in lines], -1),
-        action_mask=grid([[[int(a) for a in r.action_mask] for r in line] for line in lines], 0).bool(),
-        turns=grid([[_turns(r) for r in line] for line in lines], -1),
-        groups=torch.tensor([index[row.group] for row in rows]),
-        outcome=torch.tensor([float("nan") if r.outcome is None else float(r.outcome) for r in rows], dtype=dtype),
-        ended=torch.tensor([bool(row.ended) for row in rows]),
-        logprobs=floats([[r.logprobs or [] for r in line] for line in lines]) if has_logprobs else None,
-        offsets=torch.stack(
-            [grid([[_side(r, side) for r in line] for line in lines], 0) for side in (0, 1)],
-            dim=-1,
-        )
-        if has_offsets
-        else None,
-        ids=tuple(row.id or str(n) for n, row in enumerate(rows)),
-        group_names=tuple(names),
-        texts=tuple(row.text for row in rows),
-        step_rewards=tuple(row.step_rewards for row in rows),
-        step_values=tuple(row.step_values for row in rows),
-    )
-
-
-def _side(row: Rollout, side: int) -> list[int]:
-    """Where each token starts (0) or ends (1) in the text; 0 where that is not known."""
-    return [0] * len(row.tokens) if row.offsets is None else [span[side] for span in row.offsets]
-
-
-def _turns(row: Rollout) -> list[int]:
-    """The given turns, or a new turn wherever sampled and other tokens meet."""
-    if row.turns is not None:
-        return list(row.turns)
-    turns = [0]
-    for before, now in pairwise(row.action_mask):
-        turns.append(turns[-1] + (bool(before) != bool(now)))
-    return turns[: len(row.tokens)]
-
-
-def _check_row(n: int, row: Rollout) -> None:
-    length = len(row.tokens)
-    for name in ("action_mask", "turns", "logprobs", "offsets"):
-        column = getattr(row, name)
-        if column is not None and len(column) != length:
-            raise InputError(f"rollout {n}: {name} has {len(column)} entries for {length} tokens")
+def _known(numbers: Tensor) -> list[float | None]:
+    """As plain numbers; None for NaN."""
+    return [None if number != number else number for number in numbers.tolist()]
 
 
 def _check_types(batch: Rollouts) -> None:
@@ -259,6 +170,7 @@ def _check_types(batch: Rollouts) -> None:
         "groups": (1, integers),
         "outcome": (1, floats),
         "ended": (1, truth),
+        "end_values": (1, floats),
         "logprobs": (2, (torch.float32,)),
         "offsets": (3, integers),
     }
@@ -284,8 +196,6 @@ def _check_shapes(batch: Rollouts) -> None:
         "ids": tuple(str(n) for n in range(count)),
         "group_names": tuple(range(int(batch.groups.max()) + 1)),
         "texts": (None,) * count,
-        "step_rewards": (None,) * count,
-        "step_values": (None,) * count,
     }
     for name, default in defaults.items():
         if not getattr(batch, name):
@@ -295,13 +205,19 @@ def _check_shapes(batch: Rollouts) -> None:
     empty = (torch.bincount(batch.groups, minlength=len(batch.group_names)) == 0).nonzero()
     if len(empty):
         raise InputError(f"group {int(empty[0])} ({batch.group_names[int(empty[0])]}) has no rollout")
-    for name in ("outcome", "ended", "ids", "texts", "step_rewards", "step_values"):
-        if len(getattr(batch, name)) != count:
-            raise InputError(f"{name} has {len(getattr(batch, name))} entries for {count} rollouts")
+    scores = {name: getattr(batch, name) for name in ("step_rewards", "step_values")}
+    per_rollout = {name: getattr(batch, name) for name in ("outcome", "ended", "ids", "texts", "end_values")}
+    per_rollout |= {name: given.counts for name, given in scores.items() if given is not None}
+    for name, column in per_rollout.items():
+        if column is not None and len(column) != count:
+            raise InputError(f"{name} has {len(column)} entries for {count} rollouts")
+    for name, given in scores.items():
+        if given is not None and len(given.flat) != int(given.counts.clamp(min=0).sum()):
+            raise InputError(f"{name} holds {len(given.flat)} scores, its counts add up to another number")
 
 
 def _check_order(batch: Rollouts) -> None:
-    owners = batch.rollout_of[batch.valid_mask]
+    owners = batch.runs.rollout
     if owners.numel() and (bool((owners.diff() < 0).any()) or int(owners[-1]) >= len(batch)):
         raise InputError(
             f"rollout_of must count 0 to {len(batch) - 1} in reading order, the rows of a rollout one after another"
@@ -318,11 +234,11 @@ def _check_numbers(batch: Rollouts) -> None:
         raise InputError(
             f"rollout {batch.ids[int(endless[0])]}: outcome is infinite; use a number, or NaN for unscored"
         )
+    if batch.end_values is not None and bool(batch.end_values.isinf().any()):
+        n = int(batch.end_values.isinf().nonzero()[0])
+        raise InputError(f"rollout {batch.ids[n]}: its end value is infinite; use a number, or NaN for not known")
     for name in ("step_rewards", "step_values"):
-        for n, scores in enumerate(getattr(batch, name)):
-            for k, score in enumerate(scores or ()):
-                if score is None or not math.isfinite(score):
-                    raise InputError(f"rollout {n}: {name}[{k}] is {score}; every entry must be a finite number")
+        _check_scores(name, getattr(batch, name))
     if batch.logprobs is not None:
         sampled = batch.logprobs.isfinite() & (batch.logprobs <= ROUNDING)
         broken = (batch.action_mask & ~sampled).nonzero()
@@ -332,3 +248,14 @@ def _check_numbers(batch: Rollouts) -> None:
             raise InputError(
                 f"row {row}, position {position}: log-probability of a sampled token is {came}, expected <= 0"
             )
+
+
+def _check_scores(name: str, scores: Scores | None) -> None:
+    if scores is None or bool(scores.flat.isfinite().all()):
+        return
+    broken = int((~scores.flat.isfinite()).nonzero()[0])
+    ends = scores.counts.clamp(min=0).cumsum(0)
+    n = int(torch.searchsorted(ends, broken, right=True))
+    k = broken - int(ends[n]) + int(scores.counts[n])
+    came = float(scores.flat[broken])
+    raise InputError(f"rollout {n}: {name}[{k}] is {came}; every entry must be a finite number")

@@ -1,4 +1,4 @@
-"""Normalisation of credit."""
+"""Each answer, or step, against the others; and what every normalisation keeps."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from batches import FEWER, INF, NAN
 
 Grids = tuple[Tensor, Tensor, Tensor]
 EVERY = [pytest.param(function, id=name) for name, function in normalise.BY_NAME.items()]
+KEEP_EQUAL = ("none", "mean_abs", "group_increment_std")  # these do not centre, or look at what a step added
 ON = [pytest.param(torch.float32, id="f32"), pytest.param(torch.float64, id="f64")]
 
 
@@ -107,7 +108,7 @@ def test_rows_in_another_order_come_out_in_that_order(
 @pytest.mark.parametrize("dtype", ON)
 @pytest.mark.parametrize("size", [pytest.param(size, id=str(size)) for size in (1, 2, 3, 7, 64)])
 @pytest.mark.parametrize("entry", [pytest.param(0.1, id="good"), pytest.param(-0.1, id="bad")])
-@pytest.mark.parametrize("function", [case for case in EVERY if case.id != "none"])
+@pytest.mark.parametrize("function", [case for case in EVERY if case.id not in KEEP_EQUAL])
 def test_equal_credit_tells_nothing_apart_and_is_exactly_zero(
     function: normalise.Normalise, entry: float, size: int, dtype: torch.dtype
 ) -> None:
@@ -124,6 +125,7 @@ def test_equal_credit_tells_nothing_apart_and_is_exactly_zero(
         pytest.param(normalise.group_std, id="group std"),
         pytest.param(normalise.group_mean_std, id="group mean and std"),
         pytest.param(normalise.whiten, id="whiten"),
+        pytest.param(normalise.block_whiten(3), id="whiten in blocks"),
     ],
 )
 def test_a_spread_of_at_most_the_least_is_no_spread(function: normalise.Normalise) -> None:
@@ -202,3 +204,35 @@ def test_no_normalisation_writes_into_its_arguments(function: normalise.Normalis
     function(*grid)
 
     assert all(torch.equal(*pair) for pair in zip(grid, before, strict=True))
+
+
+def test_what_steps_added_sets_the_scale_of_sums_to_go() -> None:
+    # steps added 2, 1 and 3, 2; mean 2, squares 0 + 1 + 1 + 0 over 3
+    credit = torch.tensor([[3.0, 1.0], [5.0, 2.0]], dtype=torch.float64)
+    mask, groups = torch.ones(2, 2).bool(), torch.tensor([0, 0])
+
+    found = normalise.group_increment_std(credit, mask, groups)
+
+    torch.testing.assert_close(found, credit / (2 / 3) ** 0.5, rtol=1e-15, atol=0)
+
+
+@given(grids())
+def test_of_single_steps_what_was_added_is_the_credit(grid: Grids) -> None:
+    credit, mask, groups = (part[:, :1] if part.dim() == 2 else part for part in grid)
+
+    found = normalise.group_increment_std(credit, mask, groups)
+
+    assert torch.equal(found, normalise.group_std(credit, mask, groups))
+
+
+def test_process_supervision_by_group_statistics_and_sums_to_go() -> None:
+    # step rewards .2 .8 | .6 of one group: mean .5333, sample deviation .3055; every token gets what is still to come
+    steps = torch.tensor([[0.2, 0.8], [0.6, 0.0]], dtype=torch.float64)
+    mask, groups = torch.tensor([[True, True], [True, False]]), torch.tensor([0, 0])
+    mean = (0.2 + 0.8 + 0.6) / 3
+    centred = torch.where(mask, steps - mean, 0)
+
+    found = normalise.group_increment_std(centred.flip(1).cumsum(1).flip(1), mask, groups)
+
+    expected = torch.tensor([[-0.218218, 0.872872], [0.218218, 0]], dtype=torch.float64)
+    torch.testing.assert_close(found, expected, rtol=0, atol=5e-7)

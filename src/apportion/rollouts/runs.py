@@ -1,0 +1,51 @@
+"""Runs: the token grid at a glance. What lies between two changes of rollout, turn or sampler is one run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Stretches of neighbouring tokens of one rollout and turn, all sampled or none; padding is left out.
+
+    A batch of a million tokens has a few thousand runs, so whatever concerns rollouts and turns is worked out on them.
+
+    start: of the run in the flattened token grid; length: in tokens.
+    rollout, turn, sampled: what all of the run's tokens have in common.
+    """
+
+    start: Int[Tensor, " R"]
+    length: Int[Tensor, " R"]
+    rollout: Int[Tensor, " R"]
+    turn: Int[Tensor, " R"]
+    sampled: Bool[Tensor, " R"]
+
+    def of_actions(self) -> Runs:
+        """The runs of sampled tokens."""
+        return self.take(self.sampled)
+
+    def take(self, which: Bool[Tensor, " R"]) -> Runs:
+        return Runs(*(column[which] for column in (self.start, self.length, self.rollout, self.turn, self.sampled)))
+
+    @property
+    def last(self) -> Int[Tensor, " R"]:
+        """Where each run's last token stands."""
+        return self.start + self.length - 1
+
+
+def runs_of(rollout_of: Int[Tensor, "B T"], turns: Int[Tensor, "B T"], action_mask: Bool[Tensor, "B T"]) -> Runs:
+    """Find the runs of a token grid, in reading order."""
+    columns = [grid.flatten() for grid in (rollout_of, turns, action_mask)]
+    begins = torch.ones_like(columns[2])
+    begins[1:] = columns[0][1:] != columns[0][:-1]
+    for column in columns[1:]:
+        begins[1:] |= column[1:] != column[:-1]
+    start = begins.nonzero().squeeze(1)
+    length = torch.diff(start, append=start.new_tensor([begins.numel()]))
+    rollout, turn, sampled = (column[start] for column in columns)
+    return Runs(start, length, rollout, turn, sampled).take(rollout >= 0)
