@@ -13,7 +13,7 @@ from apportion import credit, ledger, recipes
 from apportion.errors import InputError, LawError
 from apportion.ledger import Ledger, Recipe, apportion
 from apportion.normalise import normalise_then_sum
-from apportion.rewards.mixing import Mixed
+from apportion.rewards.mixing import MIXES, Mixed
 from apportion.rollouts import Rollout, Rollouts, collate
 from apportion.steps import splitters, spread
 from apportion.values import baselines
@@ -335,6 +335,17 @@ def test_steps_that_tell_nothing_apart_are_credited_as_a_whole_and_it_is_said() 
         "outcome": [[1, 0], [0, 1]],
         "process": [[0.25, 0], [0.25, 0]],
     }
+
+
+def test_a_mix_pays_by_the_steps_as_they_were_cut_and_the_books_still_close() -> None:
+    rows = [row("aa", ["a\n", "b"], outcome=1.0, step_values=(0.5, 0.5), step_rewards=(1.0, 0.5))]
+    recipe = replace(recipes.by_name("vineppo"), reward=MIXES["default"], min_spread=0.0)
+
+    with pytest.warns(UserWarning, match="credited as a whole"):
+        found = apportion(collate(rows, dtype=torch.float64), recipe)
+
+    assert float(found.credit.sum()) == pytest.approx(0.7 * 0.75 + 0.3 - 0.5)
+    assert found.require_laws() is found
 
 
 def test_parts_of_steps_that_were_merged_are_normalised_apart_too() -> None:

@@ -27,9 +27,9 @@ def test_groups_of_three_two_none_and_one_by_hand() -> None:
 @pytest.mark.parametrize("entry", [pytest.param(0.1, id="good"), pytest.param(-0.1, id="bad")])
 @pytest.mark.parametrize("count", [pytest.param(count, id=str(count)) for count in (1, 3, 7, 49)])
 def test_the_mean_of_equal_entries_is_that_entry_to_the_last_bit(count: int, entry: float) -> None:
-    entries = torch.full((count, 1), entry, dtype=torch.float64)
+    entries = torch.tensor([[entry, 9.0]] * count, dtype=torch.float64)
 
-    found = moments(entries, torch.ones(count, 1).bool(), torch.zeros(count, dtype=torch.int64))
+    found = moments(entries, torch.tensor([[True, False]] * count), torch.zeros(count, dtype=torch.int64))
 
     assert (found.mean.tolist(), found.std.tolist()) == ([entry], [0])
 

@@ -54,6 +54,7 @@ class Recipe:
 class Ledger:
     """What `apportion` computed, stage by stage. Step grids are [N, K], token grids [B, T].
 
+    cut: the steps as the splitter made them; steps: as they were credited (see `Recipe.min_spread`).
     parts: the named parts of the reward; reward: their sum.
     value: before each step. credit: raw, conserved. normalised: after normalisation.
     advantage: what multiplies the log-probability of each token; 0 where `mask` is False.
@@ -62,6 +63,7 @@ class Ledger:
 
     rollouts: Rollouts
     recipe: Recipe
+    cut: StepMap
     steps: StepMap
     parts: Parts
     reward: Float[Tensor, "N K"]
@@ -113,9 +115,9 @@ def apportion(rollouts: Rollouts, recipe: Recipe) -> Ledger:
     """
     _warn_of_silent_rows(rollouts)
     cut = recipe.split(rollouts)
-    _warn_of_lost_places(rollouts, cut)
     counted = cut.mask & rollouts.votes.unsqueeze(1)
     parts = recipe.reward(rollouts, cut)
+    _warn_of_lost_places(rollouts, cut)
     reward = torch.stack(list(parts.values())).sum(0)
 
     def value_of(reward: Tensor) -> Tensor:
@@ -141,6 +143,7 @@ def apportion(rollouts: Rollouts, recipe: Recipe) -> Ledger:
     return Ledger(
         rollouts=rollouts,
         recipe=recipe,
+        cut=cut,
         steps=steps,
         parts=parts,
         reward=reward,
@@ -200,7 +203,7 @@ def _counted_reward(ledger: Ledger) -> Tensor:
 
 def _totals(ledger: Ledger) -> Tensor:
     """The reward of each rollout [N, 1], worked out anew from the rollouts as they came."""
-    rows = zip(ledger.rollouts.rows(), ledger.steps.counts.tolist(), strict=True)
+    rows = zip(ledger.rollouts.rows(), ledger.cut.counts.tolist(), strict=True)
     totals = [ledger.recipe.reward.total(rollout, steps) if steps else 0.0 for rollout, steps in rows]
     return torch.tensor(totals, dtype=torch.float64, device=ledger.credit.device).unsqueeze(1)
 

@@ -380,3 +380,17 @@ def test_key_tokens_are_found_where_some_tokens_have_no_place_in_the_text() -> N
     assert torch.equal(
         splitters.key_steps(batch_of("aa"), splitters.whole(batch_of("aa")), {1}), torch.tensor([[True]])
     )
+
+
+def test_offsets_in_order_are_read_where_they_stand() -> None:
+    """No copy of a column as large as the batch is made, whatever stands in prompts, padding and empty tokens."""
+    batches = [
+        collate([row("paata", ["qq\n", "a", "", "", "b\n"]), row("a", ["c"]), row("pata", ["q", "d\n", "t", ""])]),
+        collate([row("aa", ["long", ""]), row("aa", ["", "x"])]),
+        collate([row("a", ["long"]), row("a", [""])]),
+        collate([row("ata", ["a", "", ""])]),
+    ]
+
+    for batch in batches:
+        assert batch.offsets is not None
+        assert text._answers(batch).ends.data_ptr() == batch.offsets[..., 1].data_ptr()

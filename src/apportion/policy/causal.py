@@ -5,19 +5,24 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from apportion.errors import InputError
+from apportion.logprobs import head_logprobs, selected_logprobs
+from apportion.policy.head import hidden_states, plain_head
 from apportion.policy.sampling import Sample, Sampling, sample
 from apportion.policy.text import Speller
 
 EMBEDDED = "embedded"
+WHOLE_LOGITS = 2**22
+"""Logits of at most so many numbers are made as a whole: that is quicker, and little memory."""
 
 
 class CausalPolicy:
@@ -129,13 +134,26 @@ class CausalPolicy:
         Both at the sampling temperature; 0 where a token was not sampled. Each row holds one rollout, and a row's
         first token is never a sampled one.
         """
-        logits = self.model(input_ids=tokens, attention_mask=valid_mask.long(), use_cache=False).logits
         sampled = action_mask[:, 1:]
-        all_logprobs = (logits[:, :-1][sampled].float() / temperature).log_softmax(dim=-1)
-        chosen = all_logprobs.gather(1, tokens[:, 1:][sampled].unsqueeze(1)).squeeze(1)
-        entropy = torch.special.entr(all_logprobs.exp()).sum(-1)
+        ids = tokens[:, 1:][sampled]
+        head = self._head
+        hidden = None
+        if head is not None and tokens.numel() * head.out_features > WHOLE_LOGITS:
+            hidden = hidden_states(self.model, head, tokens, valid_mask)
+        if head is None or hidden is None:
+            logits = self.model(input_ids=tokens, attention_mask=valid_mask.long(), use_cache=False).logits
+            chosen, entropy = selected_logprobs(logits[:, :-1][sampled], ids, temperature=temperature)
+        else:
+            chosen, entropy = head_logprobs(
+                hidden[:, :-1][sampled], head.weight, ids, bias=head.bias, temperature=temperature
+            )
         grid = torch.zeros(tokens.shape, dtype=torch.float32, device=tokens.device)
-        return grid.masked_scatter(action_mask, chosen), grid.masked_scatter(action_mask, entropy)
+        return grid.masked_scatter(action_mask, chosen.float()), grid.masked_scatter(action_mask, entropy.float())
+
+    @cached_property
+    def _head(self) -> nn.Linear | None:
+        """The output head, where logits are its alone: then they need not be made as a whole."""
+        return plain_head(self.model)
 
     def frozen_copy(self) -> CausalPolicy:
         """The policy as it is now, never trained: a reference."""

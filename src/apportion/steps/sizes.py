@@ -14,8 +14,8 @@ from torch import Tensor
 
 from apportion.errors import InputError
 from apportion.rollouts import Rollouts
-from apportion.steps.grid import StepMap
-from apportion.steps.tokens import Splitter, cut_before, numbered, place_of
+from apportion.steps.grid import StepMap, number_steps_at
+from apportion.steps.tokens import Splitter, numbered, place_of
 
 SHORT, LONG, TOO_LONG = 8, 20, 30
 """A healthy step has SHORT to LONG tokens; one of more than TOO_LONG should be cut."""
@@ -41,7 +41,7 @@ def at_most(splitter: Splitter, tokens: int = TOO_LONG) -> Splitter:
         step, piece = numbered(pieces)
         begins = lengths.cumsum(0) - lengths
         within = (piece * lengths[step] + pieces[step] - 1) // pieces[step]
-        return cut_before(rollouts, place_of(rollouts.runs.of_actions(), begins[step] + within))
+        return number_steps_at(rollouts, place_of(rollouts.runs.of_actions(), begins[step] + within))
 
     return split
 

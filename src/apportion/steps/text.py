@@ -18,15 +18,15 @@ from torch import Tensor
 
 from apportion.errors import InputError
 from apportion.rollouts import Rollouts
-from apportion.steps.grid import StepMap
+from apportion.steps.grid import StepMap, number_steps_at
 from apportion.steps.sentence import STOP
-from apportion.steps.tokens import Splitter, changes, cut_before, numbered, turn_starts
+from apportion.steps.tokens import Splitter, changes, numbered, turn_starts
 
 Keys = str | Collection[int]
 """Which tokens are key: a regular expression that they hold a character of, or their ids."""
 
-BLOCK = 64
-"""Tokens that are looked at together when a cut is looked up; changes nothing but the time that takes."""
+BLOCK, STRIDES = 64, (32, 16, 8, 4, 2, 1)
+"""Tokens that are looked at together when a cut is looked up, and the strides that reach each but the first of them."""
 
 _NEW_LINE = re.compile(r"\n\s*+(?=\S)")
 
@@ -96,7 +96,7 @@ def key_tokens(keys: Keys = "=") -> Splitter:
         key = is_key(rollouts)
         opens = key.clone()
         opens[1:] |= key[:-1]
-        return cut_before(rollouts, torch.cat([places[opens], turn_starts(rollouts)]))
+        return number_steps_at(rollouts, torch.cat([places[opens], turn_starts(rollouts)]))
 
     return split
 
@@ -181,18 +181,17 @@ def _cut(rollouts: Rollouts, answers: _Answers, cuts: Int[Tensor, " C"]) -> Step
     found = torch.searchsorted(answers.ends[high] + shift, cuts, right=True)
     cuts, found = cuts[found < len(shift)], found[found < len(shift)]
     starts = _first_past(answers.ends, low[found], high[found], cuts - shift[found])
-    return cut_before(rollouts, torch.cat([starts, turn_starts(rollouts)]))
+    return number_steps_at(rollouts, torch.cat([starts, turn_starts(rollouts)]))
 
 
 def _first_past(
     ends: Int[Tensor, " M"], low: Int[Tensor, " C"], high: Int[Tensor, " C"], cuts: Int[Tensor, " C"]
 ) -> Int[Tensor, " C"]:
-    """The first place from `low` to `high` whose end is past the cut, all cuts at once; that of `high` is."""
-    for _ in range(BLOCK.bit_length()):
-        middle = (low + high) >> 1
-        past = ends[middle] > cuts
-        low, high = torch.where(past, low, middle + 1), torch.where(past, middle, high)
-    return high
+    """The first place from `low` to `high`, a block at most, whose end is past the cut, all cuts at once; `high` is."""
+    for step in STRIDES:
+        probe = torch.minimum(low + step - 1, high)
+        low = low + step * (ends.index_select(0, probe) <= cuts)
+    return low
 
 
 def _finder(keys: Keys) -> Callable[[Rollouts], Bool[Tensor, " A"]]:

@@ -14,14 +14,14 @@ from torch import Tensor
 
 from apportion.errors import InputError
 from apportion.rollouts import Rollouts, Runs
-from apportion.steps.grid import StepMap, number_steps, number_steps_ending
+from apportion.steps.grid import StepMap, number_steps, number_steps_at, number_steps_ending
 
 Splitter = Callable[[Rollouts], StepMap]
 
 
 def whole(rollouts: Rollouts) -> StepMap:
     """The whole answer is one long step, over all turns."""
-    return number_steps(rollouts, torch.zeros_like(rollouts.action_mask))
+    return number_steps_at(rollouts, rollouts.groups.new_zeros(0))
 
 
 def every_token(rollouts: Rollouts) -> StepMap:
@@ -31,7 +31,7 @@ def every_token(rollouts: Rollouts) -> StepMap:
 
 def turns(rollouts: Rollouts) -> StepMap:
     """A step is all that the policy says in one turn: one tool call, or one message to the user."""
-    return cut_before(rollouts, turn_starts(rollouts))
+    return number_steps_at(rollouts, turn_starts(rollouts))
 
 
 def chunks(size: int = 200) -> Splitter:
@@ -50,7 +50,7 @@ def chunks(size: int = 200) -> Splitter:
         lengths = torch.zeros_like(runs.length).index_add(0, turn, runs.length)
         owner, chunk = numbered((lengths + size - 1) // size)
         begins = lengths.cumsum(0) - lengths
-        return cut_before(rollouts, place_of(runs, begins[owner] + chunk * size))
+        return number_steps_at(rollouts, place_of(runs, begins[owner] + chunk * size))
 
     return split
 
@@ -68,12 +68,6 @@ def turn_starts(rollouts: Rollouts) -> Int[Tensor, " C"]:
     """Where each turn's first sampled token stands in the flattened token grid."""
     runs = rollouts.runs.of_actions()
     return runs.start[_opens(runs)]
-
-
-def cut_before(rollouts: Rollouts, places: Int[Tensor, " C"]) -> StepMap:
-    """Start a step at each of these places of the flattened token grid, and with each rollout."""
-    starts = torch.zeros_like(rollouts.action_mask).flatten().index_fill(0, places, True)
-    return number_steps(rollouts, starts.view_as(rollouts.action_mask))
 
 
 def place_of(runs: Runs, index: Int[Tensor, " C"]) -> Int[Tensor, " C"]:
