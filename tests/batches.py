@@ -71,6 +71,7 @@ def _random_row(draw: st.DrawFn, numbers: st.SearchStrategy[float]) -> Rollout:
         "logprobs": [-0.5 if letter == "a" else NAN for letter in picture],
         "step_values": None if outcome is None or actions == 0 else draw(scores),
         "step_rewards": draw(st.one_of(st.none(), scores)),
+        "end_value": draw(numbers),
     }
     with types_unchecked():  # the checker draws random numbers of its own, which hypothesis forbids in here
         return row(picture, pieces, **columns)

@@ -313,6 +313,17 @@ def test_ppo_is_whitened_generalised_advantages_of_every_token() -> None:
     torch.testing.assert_close(found.advantage, 0.5**0.5 * torch.tensor([[1.0, 0, -1.0]], dtype=torch.float64))
 
 
+def test_ppo_takes_a_cut_for_no_failure() -> None:
+    # as above, but cut off where .75 was still expected: delta .25, .5 + .75
+    batch = collate([row("aa", outcome=1.0, step_values=(0.25, 0.5), ended=False, end_value=0.75)], dtype=torch.float64)
+
+    found = apportion(batch, recipes.by_name("ppo")).require_laws()
+
+    torch.testing.assert_close(found.credit, torch.tensor([[0.25 + 0.95 * 1.25, 1.25]], dtype=torch.float64))
+    with pytest.raises(InputError, match="rollout 0 was cut off and has no end_value"):
+        apportion(replace(batch, end_values=None), recipes.by_name("ppo"))
+
+
 def test_every_recipe_carries_the_name_it_is_found_by() -> None:
     assert {name: recipes.by_name(name).name for name in recipes.BY_NAME} == {name: name for name in recipes.BY_NAME}
 

@@ -73,11 +73,22 @@ def train(
 
 @app.command()
 def credit(
-    file: Annotated[Path, typer.Argument(help="Rollouts that somebody sampled: .jsonl or .parquet.")],
+    file: Annotated[Path, typer.Argument(help="Rollouts that somebody sampled: .jsonl, .json or .parquet.")],
     recipe: Annotated[str, typer.Option(help=f"One of {', '.join(recipes.BY_NAME)}.")],
     out: Annotated[Path, typer.Option(help="Where to write the rollouts with their credit.")],
     split: Annotated[
-        str | None, typer.Option(help="Cut steps otherwise: whole, every_token, lines, after:REGEX, marker:ID.")
+        str | None,
+        typer.Option(
+            help="Cut steps otherwise: whole, every_token, lines, sentences, turns, chunks[:TOKENS] (200), "
+            "key_tokens[:REGEX] (=), after:REGEX, marker:ID."
+        ),
+    ] = None,
+    most_step_tokens: Annotated[
+        int | None,
+        typer.Option(
+            help="Cut every step of more tokens than this into equal pieces; 30 is a good limit. "
+            "Off unless given: a recipe's steps stay as they were published."
+        ),
     ] = None,
     mix: Annotated[
         str | None, typer.Option(help="Weigh step rewards and outcome: default, proof, sql, code, chat.")
@@ -86,12 +97,51 @@ def credit(
         str | None,
         typer.Option(help="sum_then_normalise (default), or normalise_then_sum: each reward part by itself."),
     ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            help="What wrote the file: apportion, trl, verl, prime_rl or chat (default: seen by its fields); "
+            "trl:NAME=WEIGHT,... weighs the rewards of a log."
+        ),
+    ] = None,
 ) -> None:
     """Work out the credit of every step and token of a file of rollouts. Needs no model."""
     from apportion.credit_file import credit_file, print_summary, recipe_of
 
-    ledger = credit_file(file, recipe_of(recipe, split=split, mix=mix, combine=combine), out)
+    chosen = recipe_of(recipe, split=split, most_step_tokens=most_step_tokens, mix=mix, combine=combine)
+    ledger = credit_file(file, chosen, out, format=format)
     print_summary(ledger, out, console)
+
+
+@app.command()
+def lint(
+    file: Annotated[
+        Path | None, typer.Argument(help="Tensors of any framework: .npz, .safetensors, .parquet or .jsonl.")
+    ] = None,
+    gamma: Annotated[float | None, typer.Option(help="Discount, a sampled token.")] = None,
+    lam: Annotated[float | None, typer.Option(help="Decay of GAE, a sampled token.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="gae, to_go, grpo, dr_grpo, rloo, reinforce.")] = None,
+    tolerance: Annotated[float | None, typer.Option(help="More than rounding allows, as for rounded text.")] = None,
+    column: Annotated[list[str] | None, typer.Option(help="NAME=COLUMN: what the file calls a column.")] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help="A check to leave out.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    list_checks: Annotated[bool, typer.Option("--list", help="List the checks.")] = False,
+) -> None:
+    """Prove or refute that credit was handled right. Exit status 1 when a check is broken."""
+    from apportion.lint import report
+
+    if list_checks:
+        report.print_checks(console)
+        return
+    given = {"gamma": gamma, "lam": lam, "recipe": recipe, "tolerance": tolerance}
+    path, renamed = report.asked(file, column or [])
+    findings = report.without(report.lint_file(path, given, renamed), ignore or [])
+    if as_json:
+        print(report.as_json(path, findings))
+    else:
+        report.print_findings(path, findings, console)
+    if report.any_broken(findings):
+        raise typer.Exit(1)
 
 
 @app.command()

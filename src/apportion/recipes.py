@@ -24,6 +24,7 @@ from dataclasses import replace
 from apportion import credit, ledger, normalise
 from apportion.errors import InputError, did_you_mean
 from apportion.ledger import Recipe
+from apportion.rewards.mixing import AS_GIVEN, Bootstrapped
 from apportion.steps import splitters, spread
 from apportion.values import baselines
 
@@ -88,10 +89,14 @@ def grpo_step() -> Recipe:
 
 
 def ppo() -> Recipe:
-    """Generalised advantages of every token over a critic's values. Source: arXiv:1707.06347, arXiv:1506.02438."""
+    """Generalised advantages of every token over a critic's values, bootstrapped where a rollout was cut off.
+
+    Source: arXiv:1707.06347, arXiv:1506.02438.
+    """
     return replace(
         reinforce(),
         name="ppo",
+        reward=Bootstrapped(AS_GIVEN),
         split=splitters.every_token,
         value=baselines.given,
         credit=credit.gae_with(gamma=1.0, lam=0.95),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,15 +23,21 @@ def blocks() -> Iterator[tuple[str, str, str]]:
 
 
 def outcome_of(kind: str, body: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run a block and give what it printed."""
+    """Run a block, warnings shown as a user sees them, and give what it printed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        run(kind, body, monkeypatch)
+    printed = capsys.readouterr()
+    return printed.out + printed.err
+
+
+def run(kind: str, body: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if kind == "python":
         exec(body, {})
     else:
         monkeypatch.setattr("sys.argv", shlex.split(body))
         with pytest.raises(SystemExit):
             cli.main()
-    printed = capsys.readouterr()
-    return printed.out + printed.err
 
 
 def test_every_example_prints_what_the_page_says(
@@ -41,7 +48,7 @@ def test_every_example_prints_what_the_page_says(
     printed = None
     compared = 0
     for kind, name, body in blocks():
-        if kind == "jsonl":
+        if kind in ("jsonl", "json"):
             Path(name).write_text(body, encoding="utf-8")
         elif kind == "text":
             assert printed is not None
@@ -50,7 +57,7 @@ def test_every_example_prints_what_the_page_says(
         else:
             printed = outcome_of(kind, body, capsys, monkeypatch)
 
-    assert compared == 5
+    assert compared == 10
 
 
 def test_the_page_names_every_field_that_is_written() -> None:
@@ -69,6 +76,7 @@ def test_the_page_names_every_field_that_is_written() -> None:
         offsets=[(0, 1)],
         step_rewards=(1.0,),
         step_values=(1.0,),
+        end_value=1.0,
     )
     page = PAGE.read_text(encoding="utf-8")
 

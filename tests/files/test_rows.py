@@ -41,12 +41,8 @@ def pieces(rollout: Rollout) -> list[str]:
 
 
 def same(a: Rollouts, b: Rollouts) -> None:
-    for name in vars(a):
-        left, right = getattr(a, name), getattr(b, name)
-        if isinstance(left, torch.Tensor):
-            torch.testing.assert_close(left, right, rtol=0, atol=0, equal_nan=True, msg=name)
-        else:
-            assert left == right, name
+    assert str(a.rows()) == str(b.rows())  # as text, since NaN is not equal to itself
+    assert a.outcome.dtype == b.outcome.dtype
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
@@ -69,7 +65,7 @@ def test_a_field_that_only_a_later_rollout_has_is_saved(tmp_path: Path, ending: 
 
     save(batch, path)
 
-    assert load(path).step_values == (None, (0.5,))
+    assert [back.step_values for back in load(path).rows()] == [None, (0.5,)]
 
 
 def test_an_outcome_is_kept_as_it_was_written(tmp_path: Path) -> None:
@@ -94,7 +90,7 @@ def test_the_least_row_gets_defaults(tmp_path: Path) -> None:
 
 def test_fields_that_are_null_count_as_left_out(tmp_path: Path) -> None:
     names = ("schema", "id", "prompt", "action_mask", "token_logprobs", "turns", "text", "offsets", "ended")
-    nulls = dict.fromkeys((*names, "step_rewards", "step_values"))
+    nulls = dict.fromkeys((*names, "step_rewards", "step_values", "end_value"))
 
     assert one(tmp_path, **nulls) == one(tmp_path)
 
@@ -116,6 +112,7 @@ def test_every_field_arrives(tmp_path: Path) -> None:
         ended=False,
         step_rewards=[1, 0.5],
         step_values=[0.25, 0.75],
+        end_value=0.125,
     )
 
     assert (rollout.id, rollout.group, rollout.outcome, rollout.ended) == ("x", 7, -0.5, False)
@@ -125,6 +122,7 @@ def test_every_field_arrives(tmp_path: Path) -> None:
     assert pieces(rollout) == ["a", "b", "c", "d", "e"]
     assert rollout.step_rewards == (1.0, 0.5)
     assert rollout.step_values == (0.25, 0.75)
+    assert rollout.end_value == 0.125
     assert rollout.logprobs is not None
     assert [None if math.isnan(p) else p for p in rollout.logprobs] == [None, None, -0.25, None, 0.0]
 
@@ -172,6 +170,10 @@ def test_token_ids_come_without_text(tmp_path: Path) -> None:
     assert (rollout.text, rollout.offsets) == (None, None)
 
 
+def test_token_ids_may_be_all_that_int64_holds(tmp_path: Path) -> None:
+    assert one(tmp_path, response=[2**63 - 1, -(2**63)]).tokens == [2**63 - 1, -(2**63)]
+
+
 def test_an_empty_prompt_leaves_the_text(tmp_path: Path) -> None:
     assert one(tmp_path, prompt=[]).text == "b c"
 
@@ -204,6 +206,23 @@ def test_a_message_of_tool_calls_alone_may_have_no_content(tmp_path: Path) -> No
     assert one(tmp_path, response=[message]).text == "now()\n"
 
 
+def test_all_that_an_assistant_says_is_a_line_of_its_own_in_the_order_it_was_said(tmp_path: Path) -> None:
+    call = {"name": "add", "arguments": {"a": 2}}
+    message = {
+        "role": "assistant",
+        "refusal": "no",
+        "function_call": {"name": "old"},
+        "tool_calls": [call, call],
+        "reasoning_content": "hm",
+        "content": ["so", {"type": "image"}, {"type": "refusal", "refusal": " not"}],
+    }
+
+    rollout = one(tmp_path, response=[message])
+
+    assert rollout.text == 'hm\nso not\nno\nadd({"a": 2})\nadd({"a": 2})\nold()\n'
+    assert rollout.action_mask == [True] * (len(rollout.tokens) - 1) + [False]
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -213,11 +232,25 @@ def test_a_message_of_tool_calls_alone_may_have_no_content(tmp_path: Path) -> No
         pytest.param({"outcome": NAN}, "outcome is nan", id="NaN outcome"),
         pytest.param({"outcome": math.inf}, "outcome is inf", id="infinite outcome"),
         pytest.param({"outcome": 10**400}, "expected a finite number", id="outcome beyond floats"),
-        pytest.param({"outcome": "1"}, "outcome is '1'; expected a number", id="outcome as text"),
-        pytest.param({"response": 5}, "response must be text, a list of token ids or", id="response"),
-        pytest.param({"response": [1.5]}, "response must be text, a list of token ids or", id="ids that are none"),
-        pytest.param({"prompt": [10**30]}, "prompt must be text, a list of token ids or", id="an id beyond int64"),
-        pytest.param({"response": [{"content": "x"}]}, "a chat message has no role", id="no role"),
+        pytest.param({"outcome": "1"}, "outcome is '1'; expected a finite number", id="outcome as text"),
+        pytest.param(
+            {"response": 5},
+            "response must be text, a list of token ids or a list of chat messages; got int",
+            id="response",
+        ),
+        pytest.param({"response": [1, 1.5]}, "response[1] is 1.5", id="ids that are none"),
+        pytest.param({"response": [None]}, "response[0] is None", id="no ids"),
+        pytest.param({"response": [1, {}]}, "response[1] is {}", id="ids and messages"),
+        pytest.param({"response": [True]}, "response[0] is True", id="an id that is a truth value"),
+        pytest.param({"prompt": [10**30]}, "prompt[0] is 10000000", id="an id beyond int64"),
+        pytest.param(
+            {"response": [{"role": "user"}, {"content": "x"}]},
+            "response[1]: a chat message has no role; it has content",
+            id="no role",
+        ),
+        pytest.param(
+            {"response": [{"role": "user", "content": [5]}]}, "response[0]: a part of a chat message's", id="part"
+        ),
         pytest.param({"response": [{"role": "user", "content": 5}]}, "must have text as its content", id="content"),
         pytest.param(
             {"response": [{"role": "assistant", "tool_calls": ["f"]}]}, "a list of objects as tool_calls", id="calls"
@@ -237,12 +270,29 @@ def test_a_message_of_tool_calls_alone_may_have_no_content(tmp_path: Path) -> No
             {"text": "b c", "offsets": [[0, 1]]}, "offsets has 1 entries for 2 tokens", id="offsets too short"
         ),
         pytest.param({"text": "b c", "offsets": [[0, 1], [1]]}, "offsets[1] is [1]; expected", id="offsets"),
+        pytest.param({"text": "b c", "offsets": [[-1, 1], [1, 2]]}, "offsets[0] is [-1, 1]; expected", id="before"),
+        pytest.param({"text": "b c", "offsets": [[2, 1], [1, 2]]}, "offsets[0] is [2, 1]; expected", id="backwards"),
         pytest.param({"text": "b c", "offsets": [[0, 1], [1, 4]]}, "within the 3 characters", id="offsets beyond"),
         pytest.param({"text": 5, "offsets": [[0, 1], [1, 2]]}, "text is int; expected a string", id="text"),
         pytest.param({"ended": "false"}, "ended is 'false'; expected true or false", id="ended"),
         pytest.param({"step_values": [NAN]}, "step_values[0] is nan; expected a finite number", id="NaN value"),
         pytest.param({"step_rewards": [1, "x"]}, "step_rewards[1] is 'x'; expected a finite number", id="reward"),
-        pytest.param({"step_rewards": 1}, "step_rewards must be a list of numbers", id="rewards no list"),
+        pytest.param(
+            {"step_rewards": [1, None]}, "step_rewards[1] is None; expected a finite number", id="null reward"
+        ),
+        pytest.param({"step_rewards": [math.inf]}, "step_rewards[0] is inf; expected a finite", id="infinite reward"),
+        pytest.param(
+            {"step_rewards": 1},
+            "step_rewards must be a list of numbers, one a step or one a sampled token; got int",
+            id="rewards no list",
+        ),
+        pytest.param({"end_value": NAN}, "end_value is nan; expected a finite number", id="NaN end value"),
+        pytest.param({"token_logprobs": [NAN, -1.0]}, "token_logprobs[0] is nan; expected a number", id="NaN logprob"),
+        pytest.param({"turns": [0, NAN]}, "turns[1] is nan; expected a whole number", id="NaN turn"),
+        pytest.param({"turns": [0, -(2**63) - 1]}, "turns[1] is -9223372036854775809;", id="a turn below int64"),
+        pytest.param({"turns": [2**63, 0]}, "turns[0] is 9223372036854775808; expected", id="a turn beyond int64"),
+        pytest.param({"ended": NAN}, "ended is nan; expected true or false", id="NaN flag"),
+        pytest.param({"action_mask": [1, 2]}, "action_mask[1] is 2; expected true or false", id="a mask of 2"),
     ],
 )
 def test_what_cannot_be_right_is_refused_with_file_and_line(tmp_path: Path, fields: dict[str, Any], said: str) -> None:
@@ -254,12 +304,58 @@ def test_what_cannot_be_right_is_refused_with_file_and_line(tmp_path: Path, fiel
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["response", "outcome", "group"])
+@pytest.mark.parametrize("name", ["outcome", "group"])
 def test_a_missing_field_is_named_with_those_that_came(tmp_path: Path, name: str) -> None:
     fields = {key: value for key, value in LEAST.items() if key != name}
 
     with pytest.raises(InputError, match=rf"line 1: the field '{name}' is missing; the row has {', '.join(fields)}$"):
         loaded(tmp_path, fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "scores"),
+    [pytest.param("step_rewards", [1, 2, 3], id="rewards"), pytest.param("step_values", [1, 2, 3], id="values")],
+)
+def test_step_scores_that_fit_neither_steps_nor_tokens_are_refused_with_both_counts(
+    tmp_path: Path, name: str, scores: list[float]
+) -> None:
+    rows = LEAST | {"response": "a b\nc", "step_values": [0.5, 0.25]}
+    batch = loaded(tmp_path, rows, rows | {name: scores})
+
+    with pytest.raises(InputError) as caught:
+        apportion(batch, vineppo())
+
+    said = str(caught.value)
+    assert "rollout 1: 3 step" in said
+    assert "neither its 2 steps nor its 4 sampled tokens" in said
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [pytest.param({"text": "zzz"}, id="text"), pytest.param({"offsets": [[0, 0], [0, 0]]}, id="offsets")],
+)
+def test_text_and_offsets_count_only_together(tmp_path: Path, fields: dict[str, Any]) -> None:
+    assert one(tmp_path, **fields) == one(tmp_path)
+
+
+def test_a_log_probability_may_be_above_0_by_rounding(tmp_path: Path) -> None:
+    assert one(tmp_path, token_logprobs=[1e-4, -1.0]).logprobs is not None
+
+
+def test_nothing_that_is_not_sampled_is_looked_at(tmp_path: Path) -> None:
+    rollout = one(tmp_path, action_mask=[False, True], token_logprobs=[NAN, -1.0])
+
+    assert rollout.logprobs is not None
+    assert math.isnan(rollout.logprobs[0])
+    assert rollout.logprobs[1] == -1.0
+
+
+def test_log_probabilities_that_some_rows_lack_are_dropped_saying_so(tmp_path: Path) -> None:
+    given = LEAST | {"token_logprobs": [-1.0, -1.0]}
+    with pytest.warns(UserWarning, match="1 of 3 rollouts have no log-probabilities"):
+        batch = loaded(tmp_path, LEAST, given, given)
+
+    assert batch.logprobs is None
 
 
 def test_rows_with_their_ledger_can_be_read_as_rollouts_again(tmp_path: Path) -> None:
@@ -282,3 +378,12 @@ def test_tool_output_has_advantage_0(tmp_path: Path) -> None:
     batch = loaded(tmp_path, LEAST | {"response": chat, "outcome": 1}, LEAST | {"response": chat, "outcome": 0})
 
     assert apportion(batch, dr_grpo()).advantage.tolist() == [[0.5, 0, 0, 0], [-0.5, 0, 0, 0]]
+
+
+def test_one_long_answer_does_not_pad_all_others_to_its_length(tmp_path: Path) -> None:
+    rows = [LEAST | {"prompt": [], "response": [7] * count} for count in (3, 3, 40, 3, 3, 3)]
+
+    batch = loaded(tmp_path, *rows)
+
+    assert batch.tokens.shape == (3, 40)
+    assert [len(rollout.tokens) for rollout in batch.rows()] == [3, 3, 40, 3, 3, 3]

@@ -66,6 +66,12 @@ def test_files_from_elsewhere_are_read(tmp_path: Path, content: bytes) -> None:
     assert rows_of(path) == [{"a": 1}, {"a": 2}]
 
 
+def test_text_stays_readable_in_jsonl(tmp_path: Path) -> None:
+    write_rows(tmp_path / "rows.jsonl", [{"text": "日本"}])
+
+    assert (tmp_path / "rows.jsonl").read_text(encoding="utf-8") == '{"text": "日本"}\n'
+
+
 def test_half_a_surrogate_pair_survives_in_jsonl(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
 
@@ -108,7 +114,7 @@ def test_a_missing_file_and_a_folder_are_no_file(tmp_path: Path) -> None:
     assert "there is no such file" in error_of(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "rows", "rows.json"])
+@pytest.mark.parametrize("name", ["rows.csv", "rows"])
 def test_another_ending_is_refused_both_ways(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
 
@@ -116,7 +122,64 @@ def test_another_ending_is_refused_both_ways(tmp_path: Path, name: str) -> None:
         write_rows(path, ROWS)
     assert not path.exists()
     path.write_text('{"a": 1}\n', encoding="utf-8")
-    assert "must end in .jsonl or .parquet" in error_of(path)
+    assert "must end in .jsonl, .json or .parquet" in error_of(path)
+
+
+def test_a_json_file_is_read_but_not_written(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"must end in \.jsonl or \.parquet"):
+        write_rows(tmp_path / "rows.json", ROWS)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "places"),
+    [
+        pytest.param('[{"a": 1},\n {"a": 2}]', ["entry 1", "entry 2"], id="an array"),
+        pytest.param('\ufeff[{"a": 1}, {"a": 2}]', ["entry 1", "entry 2"], id="an array after a byte order mark"),
+        pytest.param('\n{"a": 1}\n{"a": 2}\n', ["line 2", "line 3"], id="lines"),
+    ],
+)
+def test_a_json_file_holds_an_array_or_lines(tmp_path: Path, content: str, places: list[str]) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text(content, encoding="utf-8")
+
+    assert list(read_rows(path)) == [(f"{path}, {place}", {"a": n}) for n, place in enumerate(places, start=1)]
+
+
+def test_an_object_alone_in_a_json_file_is_one_row(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text('{\n  "a": 1\n}\n', encoding="utf-8")
+
+    assert rows_of(path) == [{"a": 1}]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param(b'[{"a": 1}, 2]', "entry 2: expected an object with fields, got int", id="no object"),
+        pytest.param(b'[{"a": 1}, {"a": ]', "rows.json: not JSON", id="a broken array"),
+        pytest.param(b'{"a": 1}\n{"a": \n', "line 2: not JSON", id="a broken line"),
+        pytest.param(b'["\xff"]', "not UTF-8 text", id="not UTF-8"),
+        pytest.param(b"5", "entry 1: expected an object with fields, got int", id="a number"),
+        pytest.param(b"[]", "the file holds no rows", id="an empty array"),
+        pytest.param(b"", "the file holds no rows", id="empty"),
+    ],
+)
+def test_a_json_file_that_does_not_parse_says_where(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "rows.json"
+    path.write_bytes(content)
+
+    assert said in error_of(path)
+
+
+def test_a_score_that_is_null_stays_null_in_parquet(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"reward": 0.5, "note": "x"}, {"reward": None, "note": None}]
+    path = tmp_path / "rows.parquet"
+
+    write_rows(path, rows)
+
+    assert rows_of(path) == [{"reward": 0.5, "note": "x"}, {"reward": None}]
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])

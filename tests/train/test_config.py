@@ -25,6 +25,7 @@ def test_every_setting_says_what_it_is():
     [
         pytest.param({"recipee": "grpo"}, ["recipee", "did you mean 'recipe'"], id="unknown-key"),
         pytest.param({"recipe": "gpro"}, ["gpro", "did you mean 'grpo'"], id="unknown-recipe"),
+        pytest.param({"recipe": "ppo"}, ["bootstraps from a critic", "apportion credit --recipe ppo"], id="no-critic"),
         pytest.param({"reduction": "tokenmean"}, ["did you mean 'token_mean'"], id="unknown-reduction"),
         pytest.param({"temperature": 0}, ["temperature is 0", "greater than 0"], id="zero-temperature"),
         pytest.param({"steps": "many"}, ["steps is 'many'"], id="wrong-type"),

@@ -188,7 +188,7 @@ def test_an_answer_that_was_not_scored_has_null_and_not_0(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", list(recipes.BY_NAME))
 def test_the_columns_of_every_recipe_are_those_of_its_ledger(tmp_path: Path, name: str) -> None:
     pieces = ["p", "b", "\n", "tool", "d"]
-    rows = [row("paata", pieces, outcome=o, step_values=(0.25, 0.5)) for o in (0.0, 1.0, None)]
+    rows = [row("paata", pieces, outcome=o, step_values=(0.25, 0.25, 0.5)) for o in (0.0, 1.0, None)]
     made = ledger.apportion(collate(rows), recipes.by_name(name))
     run = make_run(tmp_path)
     write_rows(run / "ledgers" / "step-000004.jsonl", made.rows())

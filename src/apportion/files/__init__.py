@@ -1,6 +1,7 @@
-"""Files of rollouts: JSON lines and Parquet. `docs/rollout-files.md` describes a row."""
+"""Files of rollouts: JSON lines and Parquet, our own and those of others. `docs/rollout-files.md` describes them."""
 
-from apportion.files.rows import SCHEMA, load, row_of, save
+from apportion.files.formats import FORMATS, load
+from apportion.files.rows import SCHEMA, row_of, save
 from apportion.files.storage import Row, read_rows, write_atomically, write_rows
 
-__all__ = ["SCHEMA", "Row", "load", "read_rows", "row_of", "save", "write_atomically", "write_rows"]
+__all__ = ["FORMATS", "SCHEMA", "Row", "load", "read_rows", "row_of", "save", "write_atomically", "write_rows"]

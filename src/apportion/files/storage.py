@@ -1,17 +1,23 @@
-"""Rows of plain values on disk: JSON lines or Parquet, by the ending of the name. Writing is all or nothing."""
+"""Rows of plain values on disk: JSON lines or Parquet, by the ending of the name. Writing is all or nothing.
+
+Others write `.json` files, with an array of rows or with a row a line: these are read, not written.
+"""
 
 from __future__ import annotations
 
 import codecs
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from apportion.errors import InputError
 
 Row = dict[str, Any]
+
+SCORES = ("outcome", "reward", "score")
+"""Fields whose null says something: not scored. Elsewhere in a Parquet file null stands for a field left out."""
 
 
 def read_rows(path: str | Path) -> Iterator[tuple[str, Row]]:
@@ -22,7 +28,8 @@ def read_rows(path: str | Path) -> Iterator[tuple[str, Row]]:
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
-    rows = _parquet_rows(path) if _is_parquet(path) else _jsonl_rows(path)
+    readers = {".jsonl": _jsonl_rows, ".json": _json_rows, ".parquet": _parquet_rows}
+    rows = readers[_ending(path, readers)](path)
     found = False
     for place, row in rows:
         found = True
@@ -34,8 +41,8 @@ def read_rows(path: str | Path) -> Iterator[tuple[str, Row]]:
 def write_rows(path: str | Path, rows: Sequence[Row]) -> None:
     """Write rows so that `path` holds either all of them or what it held before."""
     path = Path(path)
-    content = _as_parquet(rows, path) if _is_parquet(path) else _as_jsonl(rows, path)
-    write_atomically(path, content)
+    writers = {".jsonl": _as_jsonl, ".parquet": _as_parquet}
+    write_atomically(path, writers[_ending(path, writers)](rows, path))
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -53,10 +60,11 @@ def write_atomically(path: Path, content: bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _is_parquet(path: Path) -> bool:
-    if path.suffix not in (".jsonl", ".parquet"):
-        raise InputError(f"{path}: the name must end in .jsonl or .parquet, which says what the file holds")
-    return path.suffix == ".parquet"
+def _ending(path: Path, known: Iterable[str]) -> str:
+    if path.suffix not in known:
+        *others, last = known
+        raise InputError(f"{path}: the name must end in {', '.join(others)} or {last}, which says what the file holds")
+    return path.suffix
 
 
 def _jsonl_rows(path: Path) -> Iterator[tuple[str, Row]]:
@@ -67,16 +75,37 @@ def _jsonl_rows(path: Path) -> Iterator[tuple[str, Row]]:
                 yield place, _parsed(line.removeprefix(codecs.BOM_UTF8) if number == 1 else line, place)
 
 
-def _parsed(line: bytes, place: str) -> Row:
+def _json_rows(path: Path) -> Iterator[tuple[str, Row]]:
+    """The rows of an array; an object alone is one row, and what is neither has a row a line."""
+    content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     try:
-        row = json.loads(line.decode())
+        entries = _decoded(content, f"{path}")
+    except InputError:
+        if content.lstrip().startswith(b"["):
+            raise
+        yield from _jsonl_rows(path)
+        return
+    for number, entry in enumerate(entries if isinstance(entries, list) else [entries], start=1):
+        yield f"{path}, entry {number}", _object(entry, f"{path}, entry {number}")
+
+
+def _parsed(line: bytes, place: str) -> Row:
+    return _object(_decoded(line, place), place)
+
+
+def _decoded(content: bytes, place: str) -> Any:
+    try:
+        return json.loads(content.decode())
     except UnicodeDecodeError as error:
         raise InputError(f"{place}: not UTF-8 text ({error.reason})") from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{place}: not JSON ({error})") from error
-    if not isinstance(row, dict):
-        raise InputError(f"{place}: expected an object with fields, got {type(row).__name__}")
-    return row
+
+
+def _object(entry: Any, place: str) -> Row:
+    if not isinstance(entry, dict):
+        raise InputError(f"{place}: expected an object with fields, got {type(entry).__name__}")
+    return entry
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[str, Row]]:
@@ -88,7 +117,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, Row]]:
     for number, row in enumerate(table.to_pylist(), start=1):
         yield (
             f"{path}, row {number}",
-            {name: value for name, value in row.items() if value is not None or name == "outcome"},
+            {name: value for name, value in row.items() if value is not None or name in SCORES},
         )
 
 

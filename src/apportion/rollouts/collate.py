@@ -14,17 +14,19 @@ from apportion.rollouts.row import Rollout
 from apportion.rollouts.scores import Scores
 
 
-def collate(rows: Sequence[Rollout], *, dtype: torch.dtype = torch.float32) -> Rollouts:
-    """Make a right-padded batch, one row a rollout.
+def collate(rows: Sequence[Rollout], *, dtype: torch.dtype = torch.float32, width: int | None = None) -> Rollouts:
+    """Make a right-padded batch.
 
     dtype: of the outcome, and so of all credit computed from it.
-    Raises InputError naming the row, what came and what was expected.
+    width: lay rollouts one after another into rows of at most so many tokens, in their order; None = a row each.
+    Raises InputError naming the row, what came and what was expected; one is a rollout longer than `width`.
     """
     if not rows:
         raise InputError("a batch needs at least one rollout, none came")
     for n, row in enumerate(rows):
         _check_row(n, row)
-    return _assemble([[row] for row in rows], list(rows), dtype)
+    lines = [[row] for row in rows] if width is None else _filled(rows, width)
+    return _assemble(lines, list(rows), dtype)
 
 
 def pack(rollouts: Rollouts, length: int) -> Rollouts:
@@ -32,15 +34,22 @@ def pack(rollouts: Rollouts, length: int) -> Rollouts:
 
     Raises InputError when a rollout is longer than a row.
     """
-    rows = rollouts.rows()
-    lines: list[list[Rollout]] = [[]]
+    return collate(rollouts.rows(), dtype=rollouts.outcome.dtype, width=length)
+
+
+def _filled(rows: Sequence[Rollout], width: int) -> list[list[Rollout]]:
+    lines: list[list[Rollout]] = []
+    room = -1
     for row in rows:
-        if len(row.tokens) > length:
-            raise InputError(f"rollout {row.id} has {len(row.tokens)} tokens, a packed row holds {length}")
-        if sum(len(other.tokens) for other in lines[-1]) + len(row.tokens) > length:
+        size = len(row.tokens)
+        if size > width:
+            raise InputError(f"rollout {row.id} has {size} tokens, a packed row holds {width}")
+        if size > room:
             lines.append([])
+            room = width
         lines[-1].append(row)
-    return _assemble(lines, rows, rollouts.outcome.dtype)
+        room -= size
+    return lines
 
 
 def _assemble(lines: list[list[Rollout]], rows: list[Rollout], dtype: torch.dtype) -> Rollouts:

@@ -17,6 +17,7 @@ from apportion.errors import InputError, did_you_mean
 from apportion.losses import REDUCTIONS
 from apportion.policy.causal import EMBEDDED as EMBEDDED_MODEL
 from apportion.recipes import BY_NAME
+from apportion.rewards.mixing import Bootstrapped
 
 
 class TrainConfig(BaseModel):
@@ -104,6 +105,11 @@ def resolve(settings: dict[str, Any], *, place: str = "settings") -> TrainConfig
         key = ".".join(str(part) for part in first["loc"])
         raise InputError(f"{place}: {key} is {first['input']!r}; {first['msg'].lower()}") from error
     _refuse_unknown("recipe", config.recipe, BY_NAME)
+    if isinstance(BY_NAME[config.recipe]().reward, Bootstrapped):
+        raise InputError(
+            f"{place}: recipe {config.recipe} bootstraps from a critic, and training has none; "
+            f"`apportion credit --recipe {config.recipe}` takes a critic's values from a file"
+        )
     _refuse_unknown("reduction", config.reduction, [*REDUCTIONS, "fixed_divisor"])
     if (config.task == "data") != (config.data is not None):
         raise InputError(

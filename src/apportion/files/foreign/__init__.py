@@ -1,0 +1,1 @@
+"""Files of others, one module a format. Each has `read`: a `Source` in, rollouts out."""
