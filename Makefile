@@ -6,7 +6,7 @@ PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
 READY := .venv/.ready
-INSTALL := pip install -q -c constraints.txt -e '.[train,parquet,gym,test,dev]'
+INSTALL := pip install -q -c constraints.txt -e '.[train,fast,parquet,gym,test,dev]'
 
 .PHONY: help train test lint types floors mutants clean
 .DEFAULT_GOAL := help

@@ -29,6 +29,20 @@ def a_batch() -> dict[str, Tensor]:
     }
 
 
+def over_processes(batch: dict[str, Tensor], shards: list[list[int]], folder: Path) -> dict[str, Tensor]:
+    """Every statistic as real processes work it out, each on its shard, laid together."""
+    torch.save(batch | {"shards": shards}, folder / "batch.pt")
+    arguments = [str(len(shards)), str(folder)]
+    running = [
+        subprocess.Popen([sys.executable, str(WORKER), str(rank), *arguments], stderr=subprocess.PIPE, text=True)
+        for rank in range(len(shards))
+    ]
+    problems = [process.communicate(timeout=120)[1] for process in running]
+    assert [process.returncode for process in running] == [0] * len(shards), problems
+    found = [torch.load(folder / f"{rank}.pt") for rank in range(len(shards))]
+    return {name: torch.cat([shard[name] for shard in found]) for name in found[0]}
+
+
 @pytest.mark.parametrize(
     "shards",
     [
@@ -38,26 +52,24 @@ def a_batch() -> dict[str, Tensor]:
 )
 def test_every_statistic_over_real_processes_is_that_of_one(shards: list[list[int]], tmp_path: Path) -> None:
     batch = a_batch()
-    torch.save(batch | {"shards": shards}, tmp_path / "batch.pt")
-    arguments = [str(len(shards)), str(tmp_path)]
-    command = [sys.executable, str(WORKER)]
-    running = [
-        subprocess.Popen([*command, str(rank), *arguments], stderr=subprocess.PIPE, text=True)
-        for rank in range(len(shards))
-    ]
-    problems = [process.communicate(timeout=120)[1] for process in running]
-    assert [process.returncode for process in running] == [0] * len(shards), problems
-
-    expected = statistics(batch, ALONE)
-    found = [torch.load(tmp_path / f"{rank}.pt") for rank in range(len(shards))]
-
     order = torch.tensor([n for shard in shards for n in shard])
-    for name, whole in expected.items():
-        together = torch.cat([shard[name] for shard in found])
-        assert torch.equal(together, whole[order]) or torch.allclose(together, whole[order], rtol=1e-12, atol=1e-12), (
-            name
-        )
-        assert together.isfinite().all(), name
+
+    found = over_processes(batch, shards, tmp_path)
+
+    for name, whole in statistics(batch, ALONE).items():
+        torch.testing.assert_close(found[name], whole[order], rtol=1e-12, atol=1e-12, msg=name)
+        assert found[name].isfinite().all(), name
+
+
+def test_whitening_over_three_processes_by_hand(tmp_path: Path) -> None:
+    # 1, 2, 3, 5 | -4 | a row in which nothing counts: mean 1.4, squares 45.2 over 4
+    credit = torch.tensor([[1, 2, 3, 77], [5, 77, 77, 77], [-4, 77, 77, 77], [77, 77, 77, 77]]).double()
+    mask = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]]).bool()
+    batch = {"credit": credit, "mask": mask, "groups": torch.tensor([0, 0, 1, 2])}
+
+    white = over_processes(batch, [[0, 1], [2], [3]], tmp_path)["whiten"]
+
+    torch.testing.assert_close(white, torch.where(mask, (credit - 1.4) / 11.3**0.5, 0), rtol=1e-14, atol=1e-14)
 
 
 def test_the_number_of_groups_is_one_more_than_the_last_index_and_nothing_without_rows() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from apportion import credit
+from apportion import compiled, credit
 from apportion.errors import InputError
 from apportion.rollouts import Rollout, Rollouts, collate, pack
 from apportion.steps import splitters
@@ -174,6 +174,25 @@ def test_a_row_of_128k_tokens_with_gaps_is_float64_rounded() -> None:
         close_to = torch.tensor(expected[::-1], dtype=torch.float64)
         assert float((found[kept].double() - close_to).abs().max()) < 1e-3
         assert found[~kept].eq(0).all()
+
+
+@pytest.mark.parametrize("dtype", [pytest.param(torch.float32, id="f32"), pytest.param(torch.float64, id="f64")])
+def test_the_compiled_loop_gives_what_the_blocks_give(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    rewards, values = torch.randn(2, 9, 77, dtype=dtype, generator=torch.Generator().manual_seed(5))
+    blocks = credit.gae(rewards, values, gamma=0.99, lam=0.95)
+    monkeypatch.setattr(compiled, "LEAST", 0)
+    ran = []
+    loop = compiled.credit_to_go
+    monkeypatch.setattr(compiled, "credit_to_go", lambda *grids, **how: ran.append(1) or loop(*grids, **how))
+
+    found = credit.gae(rewards, values, gamma=0.99, lam=0.95)
+
+    assert ran == [1]
+    torch.testing.assert_close(found, blocks, rtol=0, atol=1e-12 if dtype == torch.float64 else 1e-5)
+    credit.gae(rewards[:7], values[:7], gamma=0.99, lam=0.95)
+    credit.gae(rewards.requires_grad_(), values, gamma=0.99, lam=0.95)
+    assert ran == [1]
 
 
 @given(grids(), DISCOUNTS, DISCOUNTS)

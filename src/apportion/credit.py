@@ -24,7 +24,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from apportion import compiled
 from apportion.errors import InputError
+
+SIDE_BY_SIDE = 8
+"""Rows from which on running through them side by side beats cutting each into blocks."""
 
 Credit = Callable[[Float[Tensor, "N K"], Float[Tensor, "N K"]], Float[Tensor, "N K"]]
 
@@ -45,11 +49,17 @@ def gae(
 ) -> Float[Tensor, "N K"]:
     """Compute generalised advantage estimates: credit[k] = delta[k] + gamma * lam * credit[k+1].
 
-    Law: peeled conservation. Source: arXiv:1506.02438, eq. 16. In time linear in N * K, without a loop over steps.
+    Law: peeled conservation. Source: arXiv:1506.02438, eq. 16. In time linear in N * K, without a loop over steps; on
+    the CPU rows are run through side by side by a compiled loop, where numba is installed and there are rows enough.
 
     >>> gae(torch.tensor([[0.0, 1.0]]), torch.tensor([[0.5, 0.25]]), gamma=1.0, lam=0.5)
     tensor([[0.1250, 0.7500]])
     """
+    rows, steps = rewards.shape
+    if rows >= SIDE_BY_SIDE and compiled.ready(rewards, values):
+        first = torch.arange(0, rows * steps, steps)
+        grids = rewards, values, torch.ones(rows, steps, dtype=torch.bool)
+        return compiled.credit_to_go(grids, (first, first + steps - 1), gamma=gamma, decay=gamma * lam)
     return _sums_to_go(td_errors(rewards, values, gamma=gamma), gamma * lam, block=32)
 
 
@@ -137,6 +147,7 @@ def _sums_to_go(entries: Float[Tensor, "N K"], decay: float, block: int) -> Floa
 
 def _triangle(size: int, decay: float, like: Tensor) -> Float[Tensor, "C C"]:
     """Compute weights[j, k] = decay^(j-k) for j >= k, else 0; so are powers too small to have full precision."""
-    powers = decay ** torch.arange(size, dtype=torch.float64, device=like.device)
-    powers = torch.nn.functional.threshold(powers, torch.finfo(like.dtype).tiny, 0.0).to(like.dtype)
-    return torch.nn.functional.pad(powers, (size - 1, 0)).unfold(0, size, 1).flip(1)
+    least = torch.finfo(like.dtype).tiny
+    powers = (decay**j for j in range(size))
+    zeros_first = [0.0] * (size - 1) + [power if power >= least else 0.0 for power in powers]
+    return torch.tensor(zeros_first, dtype=like.dtype, device=like.device).unfold(0, size, 1).flip(1)

@@ -98,6 +98,20 @@ NUMBERS = [
         id="first-padding-value",
     ),
     pytest.param(
+        PACKED | {"action_mask": [[1, 0, 1, 0]], "segments": [[0, 0, 1, -1]]},
+        "the value in the padding after the last token bootstraps",
+        # 0.5 * 2 more at the third place, and nothing of the value 4 at the second
+        [[-2.0, 0, 1.0 - 8.0, 0]],
+        id="first-padding-value-of-a-packed-row",
+    ),
+    pytest.param(
+        PACKED | {"segments": [[0, 0, 1, -1]], "action_mask": [[1, 1, 1, 0]]},
+        "padding is walked through",
+        # delta: 0, 4 - 4, 0 + 1 - 8, -2
+        [[0.0, 0.0, -7.0 + 0.25 * -2.0, 0]],
+        id="padding-walked-of-a-packed-row",
+    ),
+    pytest.param(
         PACKED,
         "packed rows are one rollout",
         # delta: 0, 4 + 4 - 4, 0 + 1 - 8, 2 - 2
@@ -155,6 +169,12 @@ NUMBERS = [
         "rewards at tokens that were not sampled count at the sampled token before",
         [RIGHT],
         id="rewards-moved",
+    ),
+    pytest.param(
+        GAP | {"rewards": [[2.0, 0, 1.0, 0, 0, 0, 4.0]]},
+        "rewards at tokens that were not sampled count at the sampled token before",
+        [RIGHT],
+        id="rewards-moved-from-the-prompt",
     ),
     pytest.param(
         GAP,
@@ -233,3 +253,13 @@ def test_a_tool_token_after_the_last_action_is_a_gap_where_padding_is_known():
     columns = {"action_mask": [[1, 0, 0]], "valid_mask": [[1, 1, 0]]}
     assert batch_of(columns).cannot_leak == {"segment"}
     assert batch_of({"action_mask": [[1, 0, 0]]}).cannot_leak == {"gap", "segment"}
+
+
+def test_gamma_and_lam_may_be_0():
+    columns = {"action_mask": [[1, 1, 1]], "rewards": [[1.0, 2.0, 4.0]], "values": [[0.5, 0.25, 1.0]]}
+    only_now = [[0.5, 1.75, 3.0]]
+    one_step = [[1.0 + 0.125 - 0.5, 2.0 + 0.5 - 0.25, 3.0]]
+    for gamma, lam, advantages in ((0.0, 0.5, only_now), (0.5, 0.0, one_step)):
+        found = lint(columns | {"gamma": gamma, "lam": lam, "advantages": advantages})
+        assert [each.code for each in found if each.verdict == "broken"] == []
+        assert {each.code: each.verdict for each in found}["credit-differs"] == "holds"

@@ -56,6 +56,11 @@ def test_one_advantage_a_row_is_put_on_every_sampled_token(shape):
     assert "every sampled token" in batch.notes[0]
 
 
+def test_one_advantage_a_row_in_lists_stands_beside_rows_of_mixed_length():
+    batch = batch_of({"action_mask": [[1, 0, 1], [1]], "advantages": [[0.5], [-1.0]]})
+    assert batch.grids["advantages"].tolist() == [[0.5, 0.0, 0.5], [-1.0, 0.0, 0.0]]
+
+
 def test_one_reward_a_row_is_put_on_its_last_sampled_token():
     masks = [[1, 0, 1, 0], [1, 1, 0, 0], [0, 0, 0, 0]]
     valid = [[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0]]
@@ -145,6 +150,16 @@ def test_a_recipe_has_one_name(recipe, called):
     assert batch_of({"action_mask": MASK, "recipe": recipe}).settings.recipe == called
 
 
+def test_settings_may_lie_at_the_edge_of_their_range():
+    settings = batch_of({"action_mask": MASK, "gamma": 0, "lam": 1, "divisor": 0.5, "tolerance": 0}).settings
+    assert (settings.gamma, settings.lam, settings.divisor, settings.tolerance) == (0.0, 1.0, 0.5, 0.0)
+
+
+def test_the_largest_exact_number_is_an_id():
+    batch = batch_of({"segments": torch.tensor([[2**53, 2**53 - 1]])})
+    assert batch.rollout_of.tolist() == [[0, 1]]
+
+
 def test_what_came_as_none_did_not_come():
     assert "values" not in batch_of({"action_mask": MASK, "values": None, "gamma": None}).came
 
@@ -190,8 +205,19 @@ BAD = [
         "row 1: values has 2 entries, action_mask has 1",
         id="rows-that-disagree",
     ),
+    pytest.param(
+        {"action_mask": [[1, 1], [1, 1]], "values": [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]},
+        r"values has shape \(3, 2\), action_mask has \(2, 2\)",
+        id="more-rows",
+    ),
+    pytest.param(
+        {"values": [[0.0, 0.0], [0.0]], "advantages": [[1.0], [1.0]], "returns": [[0.0], [0.0]]},
+        "row 0: returns has 1 entries, values has 2",
+        id="returns-by-row",
+    ),
     pytest.param({"segments": [[0.5]]}, "segments must be whole numbers, got 0.5", id="half-segments"),
     pytest.param({"segments": torch.tensor([[NAN]])}, "segments must be whole numbers, got nan", id="nan-segments"),
+    pytest.param({"segments": torch.tensor([[2**53 + 2]])}, "segments must be whole", id="past-exact-numbers"),
     pytest.param({"segments": torch.tensor([[1e300]])}, "segments must be whole numbers", id="huge-segments"),
     pytest.param({"segments": [[-1, -1]]}, "every token is padding", id="all-padding"),
     pytest.param(
@@ -201,6 +227,11 @@ BAD = [
         {"action_mask": MASK, "groups": ["a", None]}, "groups, row 1: expected an id, got null", id="null-group"
     ),
     pytest.param({"action_mask": MASK, "groups": [1, None]}, "groups must be whole numbers, got nan", id="nan-group"),
+    pytest.param(
+        {"action_mask": MASK, "end_values": [0.5, float("-inf")]}, "end_values must be numbers.*got -inf", id="no-end"
+    ),
+    pytest.param({"action_mask": MASK, "end_values": [1e39, 0.5]}, "end_values.*got 1e\\+39", id="huge-end"),
+    pytest.param({"action_mask": MASK, "tolerance": float("inf")}, "tolerance must lie", id="no-tolerance-at-all"),
     pytest.param({"action_mask": MASK, "micro_batch": [0]}, "micro_batch has 1 entries for 2 rows", id="micro-batch"),
     pytest.param({"action_mask": MASK, "gamma": 1.5}, "gamma must lie between 0 and 1, got 1.5", id="gamma-over-1"),
     pytest.param({"action_mask": MASK, "lam": -0.5}, "lam must lie between 0 and 1, got -0.5", id="negative-lam"),
@@ -210,7 +241,7 @@ BAD = [
     pytest.param({"action_mask": MASK, "gamma": "high"}, "gamma must be a number, got 'high'", id="gamma-in-words"),
     pytest.param({"action_mask": MASK, "gamma": {"a": 1}}, "gamma.*expected a number", id="gamma-as-object"),
     pytest.param({"action_mask": MASK, "divisor": 0}, "divisor must be more than 0, got 0", id="divisor-0"),
-    pytest.param({"action_mask": MASK, "tolerance": -1}, "tolerance must lie between 0 and inf", id="tolerance"),
+    pytest.param({"action_mask": MASK, "tolerance": -1}, "tolerance must lie between 0 and 3.4", id="tolerance"),
     pytest.param({"action_mask": MASK, "recipe": "gpro"}, "no recipe 'gpro'; did you mean 'grpo'", id="recipe"),
     pytest.param(
         {"action_mask": MASK, "reduction": "token mean"}, "no reduction 'token mean'; did you mean", id="reduction"
@@ -223,6 +254,14 @@ def test_what_does_not_fit_is_refused_in_one_line(columns, words):
     with pytest.raises(InputError, match=words) as refused:
         lint(columns)
     assert "\n" not in str(refused.value)
+
+
+def test_the_default_device_of_the_caller_has_no_say():
+    columns = {"action_mask": torch.tensor(MASK), "advantages": torch.tensor(ADVANTAGES), "recipe": "grpo"}
+    columns |= {"rewards": [1.0, 2.0], "groups": [0, 0]}
+    expected = lint(columns)
+    with torch.device("meta"):
+        assert lint(columns) == expected
 
 
 def test_the_arguments_are_left_as_they_were():

@@ -9,13 +9,23 @@ import pytest
 import torch
 
 from apportion.lint import lint
-from apportion.lint.rescaling import ANSWERS, SAMPLED, Rescaling, Samples, fitted, honest, plausible, recognised
+from apportion.lint.rescaling import (
+    ANSWERS,
+    EVERY_PLACE,
+    EVERY_TOKEN,
+    SAMPLED,
+    Rescaling,
+    Samples,
+    fitted,
+    honest,
+    plausible,
+    recognised,
+)
 
 RAW = torch.tensor([[1.0, 2.0, 3.0, 6.0, 9.0, 0.0]], dtype=torch.float64)
 COUNTED = torch.tensor([[True, True, True, True, False, False]])
 ENDS = torch.tensor([[True, True, False, True, False, False]])  # answers of one token, one, and two
 VALID = torch.tensor([[True, True, True, True, True, False]])
-EVERY, PLACE = "every token, those of the environment too", "every place, padding too"
 
 
 def samples(came: torch.Tensor, raw: torch.Tensor = RAW, tolerance: float = 1e-9) -> Samples:
@@ -34,13 +44,15 @@ WHITENED = [
     # 1 2 6: mean 3, squares 4 + 1 + 9
     pytest.param(lambda: (3.0, math.sqrt(14 / 2)), "whitened", SAMPLED, ANSWERS, id="answers-sample"),
     # 1 2 3 6 9: mean 4.2, squares 131 - 5 * 4.2^2
-    pytest.param(lambda: (4.2, math.sqrt(42.8 / 4)), "whitened", EVERY, EVERY, id="environment-sample"),
-    pytest.param(lambda: (4.2, math.sqrt(42.8 / 5)), "whitened", EVERY, EVERY, id="environment-population"),
-    pytest.param(lambda: (4.2, 1.0), "centred", EVERY, EVERY, id="centred-by-the-environment"),
-    pytest.param(lambda: (3.5, math.sqrt(57.5 / 6)), "whitened", PLACE, PLACE, id="everything"),
+    pytest.param(lambda: (4.2, math.sqrt(42.8 / 4)), "whitened", EVERY_TOKEN, EVERY_TOKEN, id="environment-sample"),
+    pytest.param(lambda: (4.2, math.sqrt(42.8 / 5)), "whitened", EVERY_TOKEN, EVERY_TOKEN, id="environment-population"),
+    pytest.param(lambda: (4.2, 1.0), "centred", EVERY_TOKEN, EVERY_TOKEN, id="centred-by-the-environment"),
+    pytest.param(lambda: (3.5, math.sqrt(57.5 / 6)), "whitened", EVERY_PLACE, EVERY_PLACE, id="everything"),
     # about 3.5 the sampled ones have squares 6.25 + 2.25 + 0.25 + 6.25
-    pytest.param(lambda: (3.5, math.sqrt(15 / 4)), "whitened", PLACE, SAMPLED, id="unmasked-mean"),
-    pytest.param(lambda: (3.0, math.sqrt(14 + 36) / math.sqrt(4)), "whitened", SAMPLED, EVERY, id="spread-of-all"),
+    pytest.param(lambda: (3.5, math.sqrt(15 / 4)), "whitened", EVERY_PLACE, SAMPLED, id="unmasked-mean"),
+    pytest.param(
+        lambda: (3.0, math.sqrt(14 + 36) / math.sqrt(4)), "whitened", SAMPLED, EVERY_TOKEN, id="spread-of-all"
+    ),
 ]
 
 
@@ -119,6 +131,13 @@ def test_statistics_may_be_off_by_the_tolerance(off, known):
     found = recognised(exact([1, 1, 5, 5], [off - 1, off - 1, off + 1, off + 1], 0.25))
     assert (found is not None) == known
     assert found is None or (found.kind, found.spread) == ("whitened", 2.0)
+
+
+@pytest.mark.parametrize(("off", "known"), [(0.125, True), (0.1875, False)], ids=["at-the-edge", "past-it"])
+def test_what_is_off_a_line_is_not_whitened(off, known):
+    # the line of least squares stays: its statistics are right, and only two numbers are not on it
+    asked = exact([1, 1, 5, 5], [off - 1, -off - 1, 1, 1], 0.25)
+    assert (recognised(asked) is not None) == known
 
 
 def test_a_few_rows_of_credit_that_hardly_differs_rule_nothing_out():

@@ -19,6 +19,7 @@ from apportion.lint import tolerance
 from apportion.lint.finding import Place
 from apportion.lint.runs import begins
 from apportion.lint.settings import Settings
+from apportion.lint.tolerance import Size
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,11 +154,11 @@ class Batch:
     def allowed(self, *names: str, scale: float, terms: int) -> float:
         """What rounding allows for a sum of `terms` numbers of these columns."""
         stored = self.stored(*names)
-        return (self.settings.tolerance or 0.0) + tolerance.of_sum(stored, scale=scale, terms=terms)
+        return tolerance.of_sum(stored, scale=scale, terms=terms) + (self.settings.tolerance or 0.0)
 
-    def allowed_number(self, *names: str, size: float) -> float:
+    def allowed_number(self, *names: str, size: Size) -> Size:
         """What rounding allows for a single number of that size in these columns."""
-        return (self.settings.tolerance or 0.0) + tolerance.of_number(self.stored(*names), size)
+        return tolerance.of_number(self.stored(*names), size) + (self.settings.tolerance or 0.0)
 
     def stored(self, *names: str) -> float:
         """The relative spacing of the coarsest of these columns."""

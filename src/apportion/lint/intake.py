@@ -15,6 +15,7 @@ from apportion.lint.desk import Desk
 from apportion.lint.runs import begins
 from apportion.lint.settings import settings_of
 from apportion.lint.tensors import column_of
+from apportion.lint.tolerance import LARGEST
 
 
 def batch_of(columns: Mapping[str, Any]) -> Batch:
@@ -45,7 +46,7 @@ def batch_of(columns: Mapping[str, Any]) -> Batch:
         grids={name: laid[name] for name in names.NUMBERS if name in laid},
         epsilons={name: column.epsilon for name, column in read.items()},
         groups=_groups(came["groups"], rollout_of) if "groups" in came else None,
-        end_values=_a_rollout("end_values", came["end_values"], rollout_of) if "end_values" in came else None,
+        end_values=_end_values(came["end_values"], rollout_of) if "end_values" in came else None,
         micro_batch=_micro_batch(came["micro_batch"], desk.shape[0]) if "micro_batch" in came else None,
         settings=settings_of(came),
         notes=(unknown.removeprefix("; "),) if (unknown := _unknown(columns)) else (),
@@ -86,6 +87,14 @@ def _groups(value: Any, rollout_of: Tensor) -> Tensor:
         value = [index[entry] for entry in entries]
     ids = _whole("groups", _a_rollout("groups", value, rollout_of))
     return _dense(ids)
+
+
+def _end_values(value: Any, rollout_of: Tensor) -> Tensor:
+    numbers = _a_rollout("end_values", value, rollout_of)
+    astray = numbers.abs() > LARGEST
+    if bool(astray.any()):
+        raise InputError(f"end_values must be numbers, or NaN where a rollout ended, got {float(numbers[astray][0]):g}")
+    return numbers
 
 
 def _a_rollout(name: str, value: Any, rollout_of: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ SLACK = 4.0
 """How many times its tolerance a few rows may be off a line that the whole batch might lie on."""
 SMALLEST = 1e-12
 SAMPLED, ANSWERS = "the sampled tokens", "the answers"
-DISHONEST = ("every token, those of the environment too", "every place, padding too")
+EVERY_TOKEN, EVERY_PLACE = "every token, those of the environment too", "every place, padding too"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Rescaling:
     @property
     def is_honest(self) -> bool:
         """Were all statistics taken over the sampled tokens, or over the answers that they make?"""
-        return {self.mean_of, self.spread_of}.isdisjoint(DISHONEST)
+        return {self.mean_of, self.spread_of}.isdisjoint((EVERY_TOKEN, EVERY_PLACE))
 
     def of(self, raw: Tensor) -> Tensor:
         return (raw - self.centre) / self.spread
@@ -116,8 +116,12 @@ def honest(samples: Samples, kind: Kind) -> Rescaling:
 
 def _known(samples: Samples) -> Iterator[Rescaling]:
     """Whitening and centring by the statistics of the sampled tokens first, then by those of wrong places."""
-    places = {SAMPLED: samples.counted, ANSWERS: samples.ends}
-    places |= dict(zip(DISHONEST, (samples.valid, torch.ones_like(samples.valid)), strict=True))
+    places = {
+        SAMPLED: samples.counted,
+        ANSWERS: samples.ends,
+        EVERY_TOKEN: samples.valid,
+        EVERY_PLACE: torch.ones_like(samples.valid),
+    }
     for (mean_of, centred), (spread_of, spreading) in product(places.items(), places.items()):
         centre = float(samples.raw[centred].mean())
         squares = float((samples.raw[spreading] - centre).square().sum())

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from apportion.lint.batch import Batch
 from apportion.lint.check import Case
 from apportion.lint.checks import CHECKS, layout
@@ -28,7 +30,8 @@ def lint(batch: Mapping[str, Any]) -> tuple[Finding, ...]:
     >>> print(*(found for found in lint(columns) if found.verdict == "broken"))
     environment-credit: broken: 1 of 1 tokens that were not sampled; row 0, position 1: advantages is 0.5, expected 0
     """
-    return findings_of(batch_of(batch))
+    with torch.device("cpu"):  # whatever the caller's default is: tensors are copied there
+        return findings_of(batch_of(batch))
 
 
 def findings_of(batch: Batch) -> tuple[Finding, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from apportion.errors import InputError
 from apportion.lint import names
 from apportion.lint.tensors import column_of
+from apportion.lint.tolerance import LARGEST
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ def settings_of(came: Mapping[str, Any]) -> Settings:
     for name, known in (("recipe", names.recipe_called), ("reduction", names.reduction_called)):
         if name in came:
             given[name] = known(str(_once(name, came[name])))
-    for name, most in (("gamma", 1.0), ("lam", 1.0), ("tolerance", math.inf)):
+    for name, most in (("gamma", 1.0), ("lam", 1.0), ("tolerance", LARGEST)):
         if name in given and not 0 <= given[name] <= most:
             raise InputError(f"{name} must lie between 0 and {most:g}, got {given[name]:g}")
-    if "divisor" in given and not 0 < given["divisor"] < math.inf:
+    if "divisor" in given and not 0 < given["divisor"] <= LARGEST:
         raise InputError(f"divisor must be more than 0, got {given['divisor']:g}")
     return Settings(**given)
 

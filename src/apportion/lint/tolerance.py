@@ -7,11 +7,16 @@ A column is as exact as the type that it was stored in. A sum over n tokens is t
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+Size = TypeVar("Size", float, Tensor)
+
 FLOAT32 = torch.finfo(torch.float32).eps
+LARGEST = torch.finfo(torch.float32).max
+"""Numbers past this one are none: with them rounding would allow anything."""
 
 
 def epsilon(column: Tensor) -> float:
@@ -31,7 +36,7 @@ def epsilon(column: Tensor) -> float:
     return torch.finfo(column.dtype).eps
 
 
-def of_sum(stored: float, *, scale: float, terms: int) -> float:
+def of_sum(stored: float, *, scale: Size, terms: int) -> Size:
     """Compute scale * (4 * stored + 16 * min(stored, float32) * sqrt(terms)).
 
     scale: of the largest number or sum of numbers that took part; stored: `epsilon` of the coarsest column.
@@ -42,7 +47,7 @@ def of_sum(stored: float, *, scale: float, terms: int) -> float:
     return scale * (4 * stored + 16 * min(stored, FLOAT32) * math.sqrt(terms))
 
 
-def of_number(stored: float, size: float) -> float:
+def of_number(stored: float, size: Size) -> Size:
     """What rounding allows for a number of that size that was stored and worked on once."""
     return of_sum(stored, scale=size, terms=1)
 

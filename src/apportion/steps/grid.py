@@ -80,14 +80,14 @@ class StepMap:
 
     def first(self, tokens: Float[Tensor, "B T"]) -> Float[Tensor, "N K"]:
         """Take each step's first token: of a value, what was expected once the environment had spoken."""
-        return self.laid(tokens.flatten()[self._actions[self._opens]])
+        return self.laid(tokens.flatten()[self._openings])
 
     def resumed(self, tokens: Float[Tensor, "B T"], rollouts: Rollouts) -> Float[Tensor, "N K"]:
         """Take what stands just after the step before: of a value, what was expected before the environment spoke.
 
         Where no environment token lies between two steps, and at a rollout's first step, this is `first`.
         """
-        opening = self._actions[self._opens]
+        opening = self._openings
         owner, places = rollouts.rollout_of.flatten(), rollouts.valid_mask.flatten().nonzero().squeeze(1)
         rank = torch.searchsorted(places, self._actions[self._closes])
         after = torch.cat([opening[:1], places[(rank[:-1] + 1).clamp(max=len(places) - 1)]])
@@ -153,9 +153,11 @@ class StepMap:
         return self.number.flatten()[self._actions].long() - 1
 
     @cached_property
-    def _opens(self) -> Int[Tensor, " S"]:
-        """Which of the sampled tokens is the first of each step."""
-        return self._lengths_of_steps.cumsum(0) - self._lengths_of_steps
+    def _openings(self) -> Int[Tensor, " S"]:
+        """Where each step's first token stands in the flattened token grid."""
+        if self.total == len(self._actions):  # every step is a single token
+            return self._actions
+        return self._actions[self._lengths_of_steps.cumsum(0) - self._lengths_of_steps]
 
     @cached_property
     def _closes(self) -> Int[Tensor, " S"]:

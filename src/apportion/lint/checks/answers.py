@@ -49,14 +49,11 @@ def even(case: Case) -> Finding:
     """Broken where the tokens of one answer have different advantages under a recipe that has one for all."""
     batch = case.batch
     advantages = batch.grids["advantages"]
-    first = torch.zeros(len(batch), dtype=torch.float64)
     owner = batch.rollout_of[batch.counted]
-    opens = begins(owner)
-    first = first.index_copy(0, owner[opens], advantages[batch.counted][opens])
+    first = torch.zeros(len(batch), dtype=torch.float64)
+    first = first.index_copy(0, owner[begins(owner)], advantages[batch.counted][begins(owner)])
     expected = batch.of_tokens(first)
-    apart = torch.where(batch.counted, advantages - expected, 0).abs()
-    largest = float(torch.where(batch.counted, advantages, 0).abs().max())
-    off = apart > batch.allowed_number("advantages", size=largest)
+    off = batch.counted & (advantages != expected)
     if bool(off.any()):
         return broken("one answer, several advantages", batch.first(off, "advantages", expected))
     return holds("one advantage an answer")

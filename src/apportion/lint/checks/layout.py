@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from apportion.lint import tolerance
 from apportion.lint.batch import Batch
 from apportion.lint.check import Case, Check, columns
 from apportion.lint.finding import Finding, Place, broken, holds
@@ -46,7 +47,8 @@ def finite(case: Case) -> Finding:
 def not_usable(batch: Batch, name: str) -> Tensor:
     """Places where a column is used and holds no number."""
     grid = batch.grids[name]
-    return batch.sampled & grid.isinf() if name == "rewards" else batch.counted & ~grid.isfinite()
+    small = grid.abs() <= tolerance.LARGEST
+    return batch.sampled & ~small & ~grid.isnan() if name == "rewards" else batch.counted & ~small
 
 
 def _come_back(batch: Batch) -> Tensor:

@@ -98,7 +98,7 @@ def _loss(batch: Batch, weights: Tensor) -> float:
 def _is_loss(batch: Batch, weights: Tensor) -> bool:
     """Does the loss that came equal the losses of the tokens so weighed?"""
     scale = float(losses.total(batch.grids["token_loss"].abs(), weights))
-    allowed = batch.allowed("token_loss", scale=scale, terms=max(1, int(batch.counted.sum())))
+    allowed = batch.allowed("token_loss", scale=scale, terms=int(batch.counted.sum()))
     return batch.settings.loss is not None and abs(_loss(batch, weights) - batch.settings.loss) <= allowed
 
 

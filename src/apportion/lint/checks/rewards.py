@@ -16,7 +16,7 @@ from apportion.lint.finding import Finding, broken, holds, not_checkable
 def unsampled(case: Case) -> Finding:
     """Broken where a reward stands at a token that the policy did not sample, in a rollout where it did sample."""
     batch = case.batch
-    rewards = torch.nan_to_num(batch.grids["rewards"], posinf=torch.inf, neginf=-torch.inf)
+    rewards = batch.grids["rewards"].nan_to_num()
     beside = torch.where(batch.valid, batch.of_tokens(batch.has_actions), batch.sampled.any(1, keepdim=True))
     astray = ~batch.sampled & beside & (rewards != 0)
     if not bool(astray.any()):
