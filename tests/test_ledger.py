@@ -320,20 +320,21 @@ def test_steps_that_tell_nothing_apart_are_credited_as_a_whole_and_it_is_said() 
     rows = [
         row("aa", ["a\n", "b"], outcome=1.0, step_values=(0.5, 0.5), step_rewards=(0.25, 0.0)),
         row("aa", ["a\n", "b"], outcome=1.0, step_values=(0.5, 0.75), step_rewards=(0.25, 0.0)),
+        row("aa", ["a\n", "b"], step_values=(0.5, 0.5), step_rewards=(0.25, 0.0)),
     ]
     batch = collate(rows)
     recipe = replace(recipes.by_name("vineppo"), min_spread=0.125)
 
-    with pytest.warns(UserWarning, match="1 of 2 rollouts are credited as a whole: 1 whose step values are alike"):
+    with pytest.warns(UserWarning, match="1 of 3 rollouts are credited as a whole: 1 whose step values are alike"):
         found = apportion(batch, recipe)
 
-    assert found.credit.tolist() == [[0.75, 0], [0.5, 0.25]]
-    assert found.advantage.tolist() == [[0.75, 0.75], [0.5, 0.25]]
+    assert found.credit.tolist() == [[0.75, 0], [0.5, 0.25], [0, 0]]
+    assert found.advantage.tolist() == [[0.75, 0.75], [0.5, 0.25], [0, 0]]
     assert found.require_laws() is found
-    assert found.steps.counts.tolist() == [1, 2]
+    assert found.steps.counts.tolist() == [1, 2, 2]
     assert {name: part.tolist() for name, part in found.parts.items()} == {
-        "outcome": [[1, 0], [0, 1]],
-        "process": [[0.25, 0], [0.25, 0]],
+        "outcome": [[1, 0], [0, 1], [0, 0]],
+        "process": [[0.25, 0], [0.25, 0], [0.25, 0]],
     }
 
 

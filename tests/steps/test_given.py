@@ -51,6 +51,7 @@ def test_astray_rewards_move_to_the_action_before_them_or_else_the_first() -> No
     found = moved_to_actions(packed, torch.tensor([[1.0, 2, 4, 8, 16, 32, 64]]))
 
     assert found.tolist() == [[0, 7, 0, 24, 0, 0, 96]]
+    assert moved_to_actions(pack(batch_of("at", "a"), 3), torch.tensor([[0, 1.0, 2]])).tolist() == [[1, 0, 2]]
 
 
 def test_a_reward_that_no_action_can_take_is_refused() -> None:

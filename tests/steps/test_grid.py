@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from apportion.errors import InputError
 from apportion.rollouts import Rollout, Rollouts, Scores, collate, pack
 from apportion.steps.grid import StepMap, added, first_of, number_steps, number_steps_ending
-from batches import INF, NAN, batch_of, random_rows, recut
+from batches import INF, NAN, batch_of, random_rows, recut, row
 
 
 def three_rollouts() -> Rollouts:
@@ -167,6 +167,16 @@ def test_without_environment_tokens_nothing_is_spoken_in_between(rows: list[Roll
     values = torch.arange(batch.tokens.numel(), dtype=torch.float64).view_as(batch.tokens)
 
     assert torch.equal(steps.resumed(values, batch), steps.first(values))
+
+
+def test_a_turn_ends_with_its_last_sampled_token_whatever_lies_within() -> None:
+    # one turn round a tool token; then two turns, and the second rollout's first has the number of the one before it
+    batch = collate([row("ata", turns=[0, 0, 0]), row("ata", turns=[0, 0, 1])])
+
+    steps = number_steps_ending(batch, torch.zeros(2, 3).bool())
+
+    assert steps.number.tolist() == [[1, 0, 1], [2, 0, 3]]
+    assert steps.counts.tolist() == [1, 2]
 
 
 @given(random_rows(), st.data())

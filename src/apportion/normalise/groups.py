@@ -104,7 +104,7 @@ def leave_one_out(
             [ 0.0000]])
     """
     found = moments(credit, mask, groups, across)
-    # credit - mean(others) = n / (n - 1) * (credit - mean); of equal credit exactly 0, not a rounding of it
-    stretch = torch.where(found.std > 0, found.count / (found.count - 1).clamp(min=1), 0)[groups].unsqueeze(1)
+    # credit - mean(others) = n / (n - 1) * (credit - mean), and the mean of equal credit is that credit
+    stretch = (found.count / (found.count - 1).clamp(min=1))[groups].unsqueeze(1)
     centred = torch.where(mask, credit, 0).double() - found.mean[groups].unsqueeze(1)
     return torch.where(mask, stretch * centred, 0).to(credit.dtype)

@@ -90,7 +90,7 @@ class StepMap:
         opening = self._openings
         owner, places = rollouts.rollout_of.flatten(), rollouts.valid_mask.flatten().nonzero().squeeze(1)
         rank = torch.searchsorted(places, self._actions[self._closes])
-        after = torch.cat([opening[:1], places[(rank[:-1] + 1).clamp(max=len(places) - 1)]])
+        after = torch.cat([opening[:1], places[rank[:-1] + 1]])
         same = torch.ones_like(opening, dtype=torch.bool)
         same[1:] = owner[opening[1:]] == owner[opening[:-1]]
         return self.laid(tokens.flatten()[torch.where(same, after, opening)])
@@ -134,7 +134,7 @@ class StepMap:
         index = torch.arange(len(owner), device=owner.device) - (counts.cumsum(0) - counts)[owner]
         step = self.before[owner] + index
         token = (actions.cumsum(0) - actions)[owner] + index
-        of_step = torch.where(by_step[owner], step, self._step_of_action[token.clamp(max=len(self._actions) - 1)])
+        of_step = torch.where(by_step[owner], step, self._step_of_action[token])
         return self.laid(merge(scores.flat, of_step, self.total))
 
     @cached_property
