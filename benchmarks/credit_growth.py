@@ -7,13 +7,12 @@ from functools import partial
 from math import prod
 
 import credit_whole as whole
-from credit_gae import on_tokens
 from credit_inputs import GAMMA, LAM, dense
 from credit_inputs import packed as packed_grid
 from measure import Burst, Section, at_most, burst, figure, in_turns
 
 from apportion import Rollouts, apportion, credit
-from apportion.steps import splitters
+from apportion.token_credit import token_gae
 
 Size = tuple[int, int, int]  # rows, columns, segments a row
 Make = Callable[[int, int, int], Burst]
@@ -31,7 +30,7 @@ def growth_section(rounds: int, quick: bool) -> Section:
         ("what", "what grows", "from", "1 ×", "2 ×", "4 ×", "4 × over 1 ×"),
     )
     rows, columns = (16, 512) if quick else (256, 2048)
-    for name, make in (("`credit.gae`", _gae), ("tokens, packed, to advantages", _packed)):
+    for name, make in (("`credit.gae`", _gae), ("`token_gae`, packed", _packed)):
         _grow(section, name, make, (rows, columns, 4), rounds)
     for way in (whole.GRPO, whole.BY_MARKER):
         _grow(section, way.name, partial(_whole, way), (rows, columns, 1), rounds)
@@ -66,7 +65,7 @@ def _gae(rows: int, columns: int, segments: int) -> Burst:
 def _packed(rows: int, columns: int, segments: int) -> Burst:
     grid = packed_grid(rows, columns, columns // segments)
     rollouts = grid.rollouts()
-    return partial(burst, lambda: on_tokens(grid, splitters.every_token(rollouts)))
+    return partial(burst, partial(token_gae, rollouts, grid.rewards, grid.values, gamma=GAMMA, lam=LAM))
 
 
 def _whole(way: whole.Way, rows: int, columns: int, segments: int) -> Burst:

@@ -203,7 +203,7 @@ def whole_section(rounds: int, quick: bool) -> Section:
 def main(key: str, rows: str, columns: str) -> None:
     torch.set_num_threads(THREADS)
     way, made = WAYS[key], batch(int(rows), int(columns))
-    way.run(way.prepare(batch(GROUP, 64))())  # what is loaded at the first call is none of the batch's
+    way.run(way.prepare(batch(128, 2048))())  # what is loaded and compiled at the first call is none of the batch's
     fresh = way.prepare(made)()
     print(peak(partial(way.run, fresh)))
 

@@ -1,6 +1,6 @@
-"""The one loop over tokens that is compiled: on the CPU, by numba, where it is installed (`apportion[fast]`).
+"""The loops over tokens that are compiled: on the CPU, by numba, where it is installed (`apportion[fast]`).
 
-It never changes a result by more than rounding: whatever uses it has the same in plain torch, for other devices and
+They never change a result by more than rounding: whatever uses them has the same in plain torch, for other devices and
 for gradients, and a test holds both against each other.
 """
 
@@ -21,9 +21,9 @@ LEAST = 2**17
 
 
 def ready(*grids: Tensor) -> bool:
-    """Whether the loop may run on these: float32 or float64 on the CPU, no gradient wanted, large, and numba there."""
+    """Whether a loop may run on these: of one plain type on the CPU, no gradient wanted, large, and numba there."""
     kinds = {(grid.device.type, grid.dtype) for grid in grids}
-    plain = len(kinds) == 1 and kinds <= {("cpu", torch.float32), ("cpu", torch.float64)}
+    plain = len(kinds) == 1 and kinds <= {("cpu", dtype) for dtype in (torch.float32, torch.float64, torch.bool)}
     tracked = torch.is_grad_enabled() and any(grid.requires_grad for grid in grids)
     return plain and not tracked and grids[0].numel() >= LEAST and _found()
 
@@ -45,6 +45,19 @@ def credit_to_go(
     number = rewards.dtype.type
     first, last = (places.numpy() for places in spans)
     _kernel()(rewards, values, sampled, found.view(-1).numpy(), first, last, number(gamma), number(decay))
+    return found
+
+
+def running_numbers(
+    like: Bool[Tensor, "B T"], starts: Int[Tensor, " C"], runs: tuple[Int[Tensor, " R"], Int[Tensor, " R"]]
+) -> Int[Tensor, "B T"]:
+    """Count, at every token of the runs, how many of `starts` stand at it or before it; 0 at all others. int32.
+
+    starts: places in the flattened grid, in rising order. runs: where each starts, and its length.
+    """
+    found = torch.zeros(like.shape, dtype=torch.int32)
+    before = torch.searchsorted(starts, runs[0])
+    _numbering()(found.view(-1).numpy(), starts.numpy(), before.numpy(), runs[0].numpy(), runs[1].numpy())
     return found
 
 
@@ -70,4 +83,20 @@ def _kernel() -> Callable[..., None]:
 
     compile_it = numba.njit(parallel=True, nogil=True, fastmath={"contract"})
     kernel: Callable[..., None] = compile_it(unwrap(loop))  # the tests wrap functions in a check of types
+    return kernel
+
+
+@cache
+def _numbering() -> Callable[..., None]:
+    import numba
+
+    def loop(found: Any, starts: Any, before: Any, run: Any, length: Any) -> None:
+        for r in numba.prange(len(run)):
+            count = before[r]
+            for t in range(run[r], run[r] + length[r]):
+                while count < len(starts) and starts[count] <= t:
+                    count += 1
+                found[t] = count
+
+    kernel: Callable[..., None] = numba.njit(parallel=True, nogil=True)(unwrap(loop))
     return kernel

@@ -9,10 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apportion import compiled
 from apportion.errors import InputError
 from apportion.rollouts import Rollout, Rollouts, Scores, collate, pack
-from apportion.steps.grid import StepMap, added, first_of, number_steps, number_steps_ending
-from batches import INF, NAN, batch_of, random_rows, recut, row
+from apportion.steps.grid import StepMap, added, first_of, number_steps, number_steps_at, number_steps_ending
+from batches import FEWER, INF, NAN, batch_of, random_rows, recut, row
 
 
 def three_rollouts() -> Rollouts:
@@ -167,6 +168,29 @@ def test_without_environment_tokens_nothing_is_spoken_in_between(rows: list[Roll
     values = torch.arange(batch.tokens.numel(), dtype=torch.float64).view_as(batch.tokens)
 
     assert torch.equal(steps.resumed(values, batch), steps.first(values))
+
+
+@pytest.mark.parametrize("least", [pytest.param(0, id="compiled"), pytest.param(2**40, id="by sums")])
+@FEWER
+@given(rows=random_rows(), data=st.data(), width=st.integers(1, 9))
+def test_steps_numbered_by_their_places_are_those_numbered_by_marks(
+    least: int, rows: list[Rollout], data: st.DataObject, width: int
+) -> None:
+    if least == 0:
+        pytest.importorskip("numba")
+    batch = recut(collate(rows), width)
+    places = batch.action_mask.flatten().nonzero().flatten()
+    marks = data.draw(st.lists(st.booleans(), min_size=len(places), max_size=len(places)))
+    chosen = places[torch.tensor(marks, dtype=torch.bool)].flip(0)
+    starts = torch.zeros(batch.tokens.numel(), dtype=torch.bool).index_fill(0, chosen, True)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "LEAST", least)
+        found = number_steps_at(batch, chosen)
+
+    expected = number_steps(batch, starts.view_as(batch.tokens))
+    assert torch.equal(found.number, expected.number)
+    assert torch.equal(found.counts, expected.counts)
 
 
 def test_a_turn_ends_with_its_last_sampled_token_whatever_lies_within() -> None:

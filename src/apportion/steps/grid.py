@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from apportion import compiled
 from apportion.errors import InputError
 from apportion.rollouts import Rollouts, Scores
 
@@ -195,8 +196,13 @@ def number_steps(rollouts: Rollouts, starts: Bool[Tensor, "B T"]) -> StepMap:
 
 def number_steps_at(rollouts: Rollouts, places: Int[Tensor, " C"]) -> StepMap:
     """As `number_steps`, from where in the flattened token grid the steps start: sampled tokens all."""
-    starts = torch.zeros(rollouts.tokens.numel(), dtype=torch.int32, device=places.device)
-    return _counted(rollouts, starts.index_fill_(0, places, 1).index_fill_(0, _firsts(rollouts), 1))
+    starts = torch.cat([places, _firsts(rollouts)])
+    if compiled.ready(rollouts.action_mask):
+        runs = rollouts.runs.of_actions()
+        number = compiled.running_numbers(rollouts.action_mask, torch.unique(starts), (runs.start, runs.length))
+        return StepMap(number, _counts(rollouts, number.flatten()))
+    marks = torch.zeros(rollouts.tokens.numel(), dtype=torch.int32, device=places.device)
+    return _counted(rollouts, marks.index_fill_(0, starts, 1))
 
 
 def number_steps_ending(rollouts: Rollouts, ends: Bool[Tensor, "B T"]) -> StepMap:
@@ -218,12 +224,17 @@ def _firsts(rollouts: Rollouts) -> Int[Tensor, " C"]:
 
 def _counted(rollouts: Rollouts, starts: Int[Tensor, " M"]) -> StepMap:
     """The map from 1 at every start and 0 elsewhere, which is counted up in place."""
+    running = starts.cumsum_(0)
+    counts = _counts(rollouts, running)
+    return StepMap(running.mul_(rollouts.action_mask.flatten()).view_as(rollouts.tokens), counts)
+
+
+def _counts(rollouts: Rollouts, running: Int[Tensor, " M"]) -> Int[Tensor, " N"]:
+    """Steps of each rollout, from what was counted up to its last sampled token."""
     runs = rollouts.runs.of_actions()
     last = runs.take(_changes(runs.rollout).roll(-1))
-    running = starts.cumsum_(0)
     reached = running[last.last].long()
-    counts = torch.zeros_like(rollouts.groups).index_copy(0, last.rollout, reached.diff(prepend=reached.new_zeros(1)))
-    return StepMap(running.mul_(rollouts.action_mask.flatten()).view_as(rollouts.tokens), counts)
+    return torch.zeros_like(rollouts.groups).index_copy(0, last.rollout, reached.diff(prepend=reached.new_zeros(1)))
 
 
 def _changes(*columns: Int[Tensor, " R"]) -> Bool[Tensor, " R"]:
