@@ -115,15 +115,15 @@ class Section:
 
 
 def figure(number: float) -> str:
-    """With three digits that count: 0.0213, 8.41, 1,204; very small ones as 2e-07.
+    """With three digits that count: 0.0213, 8.41, 1,204; very small ones as 2.4e-07.
 
     >>> [figure(number) for number in (0.02134, 8.406, 1204.4, 2.4e-7, 0)]
-    ['0.0213', '8.41', '1,204', '2e-07', '0']
+    ['0.0213', '8.41', '1,204', '2.4e-07', '0']
     """
     if number == 0:
         return "0"
     if abs(number) < 1e-3:
-        return f"{number:.0e}"
+        return f"{number:.1e}"
     return f"{number:,.{max(0, 2 - math.floor(math.log10(abs(number))))}f}"
 
 

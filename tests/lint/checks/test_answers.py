@@ -151,3 +151,42 @@ def test_tokens_that_were_not_sampled_allow_nothing(recipe):
         advantages = mask * (right + torch.tensor([[off], [0.0]]))
         found = lint(columns | {"advantages": advantages, "recipe": recipe})
         assert [each.code for each in found if each.verdict == "broken"] == verdict
+
+
+def test_an_answer_without_a_sampled_token_would_vote_with_all_its_rewards():
+    columns = {
+        "action_mask": [[1, 0], [1, 0], [0, 0]],
+        "rewards": [[1.0, 0.0], [3.0, 0.0], [4.0, 4.0]],
+        "groups": [0, 0, 0],
+        "recipe": "dr_grpo",
+    }
+    assert broken(columns | {"advantages": [[-1.0, 0], [1.0, 0], [0, 0]]}) == []
+    found = findings(columns | {"advantages": [[-3.0, 0], [-1.0, 0], [0, 0]]})["group-statistics"]
+    assert found.pattern == "rollouts without a sampled token vote"
+
+
+def test_an_answer_that_was_not_scored_would_vote_with_0():
+    columns = {"action_mask": [[1]] * 3, "rewards": [[1.0], [5.0], [NAN]], "groups": [0] * 3, "recipe": "dr_grpo"}
+    assert broken(columns | {"advantages": [[-2.0], [2.0], [0.0]]}) == []
+    found = findings(columns | {"advantages": [[-1.0], [3.0], [0.0]]})["group-statistics"]
+    assert found.pattern == "rollouts that were not scored vote with reward 0"
+
+
+def test_an_answer_alone_in_its_group_keeps_its_reward_unscaled_under_grpo():
+    columns = {"action_mask": [[1]] * 3, "rewards": [[0.0], [4.0], [3.0]], "groups": [0, 0, 1], "recipe": "grpo"}
+    found = findings(columns | {"advantages": [[-(0.5**0.5)], [0.5**0.5], [3.0]]})
+    assert found["equal-group-credit"].pattern.startswith("a rollout alone in its group keeps its reward")
+    assert found["group-statistics"].verdict == "holds"
+
+
+def test_rewards_at_tool_tokens_may_be_counted_without_a_wrong_group():
+    columns = {
+        "action_mask": [[1, 0], [1, 0], [1, 0]],
+        "rewards": [[1.0, 2.0], [1.0, 0.0], [NAN, 0.0]],
+        "groups": [0, 0, 0],
+        "recipe": "dr_grpo",
+        "advantages": [[1.0, 0], [-1.0, 0], [0, 0]],
+    }
+    found = findings(columns)
+    assert found["group-statistics"].said.startswith("wrong for another reason; rewards less")
+    assert "the credit counts them" in found["reward-unsampled"].said
