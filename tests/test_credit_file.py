@@ -12,6 +12,7 @@ from rich.console import Console
 from apportion import apportion
 from apportion.credit_file import print_summary, recipe_of
 from apportion.errors import InputError
+from apportion.rewards.mixing import MIXES, Bootstrapped
 from apportion.rollouts import Rollouts, collate
 from batches import row
 
@@ -97,3 +98,18 @@ def test_the_summary_has_nothing_to_say_of_the_length_of_whole_answers() -> None
 
     assert "│ steps              │ 2 " in said
     assert "tokens, median" not in said
+
+
+def test_answers_are_credited_as_a_whole_where_that_is_asked_for() -> None:
+    batch = two_answers(3)
+
+    with pytest.warns(UserWarning, match="2 of 2 rollouts are credited as a whole"):
+        found = apportion(batch, recipe_of("vineppo", min_spread=0.05))
+
+    assert found.steps.counts.tolist() == [1, 1]
+    assert apportion(batch, recipe_of("vineppo")).steps.counts.tolist() == [3, 3]
+
+
+def test_another_mix_leaves_the_bootstrap_of_a_recipe_where_it_was() -> None:
+    assert recipe_of("ppo", mix="chat").reward == Bootstrapped(MIXES["chat"])
+    assert recipe_of("grpo", mix="chat").reward == MIXES["chat"]

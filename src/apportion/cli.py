@@ -90,6 +90,10 @@ def credit(
             "Off unless given: a recipe's steps stay as they were published."
         ),
     ] = None,
+    min_spread: Annotated[
+        float | None,
+        typer.Option(help="Credit answers as a whole whose step values all lie within this; 0.05 is a good limit."),
+    ] = None,
     mix: Annotated[
         str | None, typer.Option(help="Weigh step rewards and outcome: default, proof, sql, code, chat.")
     ] = None,
@@ -108,7 +112,9 @@ def credit(
     """Work out the credit of every step and token of a file of rollouts. Needs no model."""
     from apportion.credit_file import credit_file, print_summary, recipe_of
 
-    chosen = recipe_of(recipe, split=split, most_step_tokens=most_step_tokens, mix=mix, combine=combine)
+    chosen = recipe_of(
+        recipe, split=split, most_step_tokens=most_step_tokens, mix=mix, combine=combine, min_spread=min_spread
+    )
     ledger = credit_file(file, chosen, out, format=format)
     print_summary(ledger, out, console)
 

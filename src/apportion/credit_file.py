@@ -15,7 +15,7 @@ from apportion import files, recipes
 from apportion.errors import InputError, did_you_mean
 from apportion.ledger import Ledger, Recipe, apportion
 from apportion.normalise import COMBINE, normalise_then_sum
-from apportion.rewards.mixing import MIXES
+from apportion.rewards.mixing import MIXES, Bootstrapped
 from apportion.steps import splitters
 from apportion.steps.sizes import at_most, report
 from apportion.steps.splitters import Splitter
@@ -33,12 +33,14 @@ def recipe_of(
     most_step_tokens: int | None = None,
     mix: str | None = None,
     combine: str | None = None,
+    min_spread: float | None = None,
 ) -> Recipe:
     """A recipe by name, with another splitter, mix of rewards or way to combine their credits where one is named.
 
     most_step_tokens: steps of more tokens are cut into equal pieces; None = no step is.
+    min_spread: rollouts whose step values lie within it are credited as a whole; None = none is.
     """
-    recipe = recipes.by_name(name)
+    recipe = replace(recipes.by_name(name), min_spread=min_spread)
     published = recipe.split
     if split is not None:
         recipe = replace(recipe, split=_splitter(split))
@@ -53,7 +55,8 @@ def recipe_of(
     if mix is not None:
         if mix not in MIXES:
             raise InputError(f"there is no mix {mix!r}{did_you_mean(mix, MIXES)}")
-        recipe = replace(recipe, reward=MIXES[mix])
+        own, mixed = recipe.reward, MIXES[mix]
+        recipe = replace(recipe, reward=replace(own, reward=mixed) if isinstance(own, Bootstrapped) else mixed)
     if combine is not None:
         if combine not in COMBINE:
             raise InputError(f"there is no way to combine {combine!r}{did_you_mean(combine, COMBINE)}")
