@@ -35,7 +35,7 @@ PACKAGE = ROOT / "src" / "apportion"
 TESTS = {
     "credit.py": "test_credit.py",
     "moments.py": "test_moments.py",
-    "compiled.py": "test_token_credit.py",
+    "compiled.py": "test_compiled.py",
     "token_credit.py": "test_token_credit.py",
     "normalise/groups.py": "normalise/test_groups.py",
     "normalise/batch.py": "normalise/test_batch.py",
@@ -106,6 +106,7 @@ TESTS = {
 }
 # The tests that see all of the line, for mutants that the first ones did not notice.
 SUITE = [
+    "test_token_credit.py",
     "test_recipes.py",
     "test_ledger.py",
     "test_credit.py",
