@@ -96,6 +96,13 @@ def test_the_same_sum_at_another_place_is_seen_by_steps_and_not_by_the_whole_ans
     assert as_a_whole.advantage.tolist() == [[0] * 4, [0] * 4]
 
 
+def test_two_rewards_are_dense_and_one_is_not() -> None:
+    rows = [row("aa", outcome=0.0, step_rewards=(1.0, 2.0)), row("a", outcome=0.0, step_rewards=(1.0,))]
+
+    with pytest.warns(UserWarning, match="the step rewards of 1 rollouts are summed"):
+        apportion(collate(rows), recipes.by_name("dr_grpo"))
+
+
 def test_rollouts_without_any_action_are_named_in_a_warning() -> None:
     batch = collate([row("p", id=name, outcome=1.0) for name in "abcd"] + [row("a", outcome=1.0)])
 

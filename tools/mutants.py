@@ -176,6 +176,10 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     (
         "ledger.py",
         "apportion: len(parts) > 1 → len(parts) >= 1",
+    ): "of one part, the value is worked out again to the same numbers",
+    (
+        "ledger.py",
+        "apportion: len(parts) > 1 → len(parts) >= 1 (2)",
     ): "of one part, the credit is worked out again to the same numbers",
 }
 
