@@ -35,6 +35,14 @@ def test_the_min_form_of_two_steps_by_hand() -> None:
     torch.testing.assert_close(found, torch.tensor([[0, math.log(3) / 4, 0]], dtype=torch.float64))
 
 
+def test_the_temperature_is_a_tenth_unless_told_otherwise() -> None:
+    rewards = torch.tensor([[0.0, math.log(3) / 10]], dtype=torch.float64)
+
+    found = min_form(rewards, torch.ones(1, 2).bool())
+
+    torch.testing.assert_close(found, torch.tensor([[0, math.log(3) / 40]], dtype=torch.float64))
+
+
 @given(grids(), st.sampled_from([0.01, 0.1, 1.0, 100.0]))
 def test_the_min_form_sums_to_something_between_the_lowest_and_the_mean(
     grid: tuple[Tensor, Tensor], temperature: float
