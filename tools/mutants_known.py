@@ -106,6 +106,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("rewards/process.py", "min_form: 0 → 1 (2)"): "weighted by 0, and taken out again at the end",
     ("rewards/process.py", "log_ratio: 0 → 1"): "what does not count is taken out again at the end",
     ("rewards/process.py", "log_ratio: 0 → 1 (2)"): "what does not count is taken out again at the end",
+    ("losses/reductions.py", "_tokens_of_rollout: 0 → 1 (2)"): "how many counts there are of no token, never read",
     ("normalise/running.py", "module: 0.0 → 1.0 (2)"): "where the mean stands before anything was seen",
     ("moments.py", "moments: 1 → 2"): "the mean of one entry is overruled, all entries being equal",
     ("moments.py", "_extremes: 0 → 1"): "a second column that is never the highest",
