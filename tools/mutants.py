@@ -33,7 +33,7 @@ from mutants_known import EQUIVALENT, SUITE, TESTS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "apportion"
-SECONDS = 120
+SECONDS = 240
 # No plugin that is not used here, no rewriting of asserts: what is left of a run is the tests.
 QUICK = ["-x", "-q", "--tb=short", "--assert=plain", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
 QUICK += [f"-pno:{plugin}" for plugin in ("cacheprovider", "anyio", "unraisableexception", "threadexception")]
