@@ -96,6 +96,8 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("lint/view.py", "_rollouts: 1 → 2 (2)"): "one rollout more, which has no token",
     ("lint/explanation.py", "module: 4 → 5"): "how many rows are looked at first changes nothing but the time",
     ("lint/checks/rewards.py", "_is_kl: factor < 0 → factor <= 0"): "a reward that is not 0 is no multiple by 0",
+    ("credit.py", "module: 8 → 9"): "from how many rows on the compiled loop pays changes nothing but the time",
+    ("credit.py", "gae: rows >= SIDE_BY_SIDE → rows > SIDE_BY_SIDE"): "as above",
     ("credit.py", "gae: 32 → 33"): "the size of a block changes nothing but the time",
     ("credit.py", "_sums_to_go: 128 → 129"): "the size of a block changes nothing but the time",
     ("credit.py", "_sums_to_go: steps <= block → steps < block"): "a single block is a block like any other",
