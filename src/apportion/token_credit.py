@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -36,8 +35,6 @@ def token_gae(
         steps = every_token(rollouts)
         return steps.to_tokens(credit.gae(steps.first(rewards), steps.first(values), gamma=gamma, lam=lam))
     runs = rollouts.runs.of_actions()
-    ends = torch.ones(len(runs.rollout) + 1, dtype=torch.bool)
-    ends[1:-1] = runs.rollout[1:] != runs.rollout[:-1]
-    spans = runs.start[ends[:-1]], runs.last[ends[1:]]
+    spans = runs.start[runs.opens_rollout], runs.last[runs.opens_rollout.roll(-1)]
     grids = rewards, values, rollouts.action_mask
     return compiled.credit_to_go(grids, spans, gamma=gamma, decay=gamma * lam)

@@ -39,7 +39,7 @@ def recipe_called(name: str) -> str:
     if name in TOKEN_RECIPES:
         return TOKEN_RECIPES[name]
     if name not in recipes.BY_NAME:
-        raise InputError(f"there is no recipe {name!r}{did_you_mean(name, [*TOKEN_RECIPES, *recipes.BY_NAME])}")
+        raise InputError(f"there is no recipe {name!r}{did_you_mean(name, TOKEN_RECIPES | recipes.BY_NAME)}")
     return name
 
 

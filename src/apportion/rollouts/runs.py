@@ -33,6 +33,16 @@ class Runs:
         return Runs(*(column[which] for column in (self.start, self.length, self.rollout, self.turn, self.sampled)))
 
     @property
+    def opens_rollout(self) -> Bool[Tensor, " R"]:
+        """True at the first of each rollout's runs; rolled back by one, at its last."""
+        return _changes(self.rollout)
+
+    @property
+    def opens_turn(self) -> Bool[Tensor, " R"]:
+        """True at the first of each turn's runs; rolled back by one, at its last."""
+        return _changes(self.rollout) | _changes(self.turn)
+
+    @property
     def last(self) -> Int[Tensor, " R"]:
         """Where each run's last token stands."""
         return self.start + self.length - 1
@@ -49,3 +59,10 @@ def runs_of(rollout_of: Int[Tensor, "B T"], turns: Int[Tensor, "B T"], action_ma
     length = torch.diff(start, append=start.new_tensor([begins.numel()]))
     rollout, turn, sampled = (column[start] for column in columns)
     return Runs(start, length, rollout, turn, sampled).take(rollout >= 0)
+
+
+def _changes(column: Int[Tensor, " R"]) -> Bool[Tensor, " R"]:
+    """True where an entry differs from the one before it, and at the first."""
+    changed = torch.ones_like(column, dtype=torch.bool)
+    changed[1:] = column[1:] != column[:-1]
+    return changed

@@ -208,7 +208,7 @@ def number_steps_at(rollouts: Rollouts, places: Int[Tensor, " C"]) -> StepMap:
 def number_steps_ending(rollouts: Rollouts, ends: Bool[Tensor, "B T"]) -> StepMap:
     """As `number_steps`, from the tokens with which a step ends; a turn's last sampled token always does."""
     runs = rollouts.runs.of_actions()
-    lasts = runs.last[_changes(runs.rollout, runs.turn).roll(-1)]
+    lasts = runs.last[runs.opens_turn.roll(-1)]
     closes = (ends & rollouts.action_mask).flatten().index_fill_(0, lasts, True)
     # the next step is counted from the token after an end, sampled or not; the first step from the first token
     starts = torch.ones(closes.numel(), dtype=torch.int32, device=closes.device)
@@ -219,7 +219,7 @@ def number_steps_ending(rollouts: Rollouts, ends: Bool[Tensor, "B T"]) -> StepMa
 def _firsts(rollouts: Rollouts) -> Int[Tensor, " C"]:
     """Where each rollout's first sampled token stands."""
     runs = rollouts.runs.of_actions()
-    return runs.start[_changes(runs.rollout)]
+    return runs.start[runs.opens_rollout]
 
 
 def _counted(rollouts: Rollouts, starts: Int[Tensor, " M"]) -> StepMap:
@@ -232,13 +232,6 @@ def _counted(rollouts: Rollouts, starts: Int[Tensor, " M"]) -> StepMap:
 def _counts(rollouts: Rollouts, running: Int[Tensor, " M"]) -> Int[Tensor, " N"]:
     """Steps of each rollout, from what was counted up to its last sampled token."""
     runs = rollouts.runs.of_actions()
-    last = runs.take(_changes(runs.rollout).roll(-1))
+    last = runs.take(runs.opens_rollout.roll(-1))
     reached = running[last.last].long()
     return torch.zeros_like(rollouts.groups).index_copy(0, last.rollout, reached.diff(prepend=reached.new_zeros(1)))
-
-
-def _changes(*columns: Int[Tensor, " R"]) -> Bool[Tensor, " R"]:
-    """True where an entry of any column differs from the one before it, and at the first."""
-    changed = torch.ones_like(columns[0], dtype=torch.bool)
-    changed[1:] = torch.stack([column[1:] != column[:-1] for column in columns]).any(0)
-    return changed

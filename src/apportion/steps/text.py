@@ -20,7 +20,7 @@ from apportion.errors import InputError
 from apportion.rollouts import Rollouts
 from apportion.steps.grid import StepMap, number_steps_at
 from apportion.steps.sentence import STOP
-from apportion.steps.tokens import Splitter, changes, numbered, turn_starts
+from apportion.steps.tokens import Splitter, numbered, turn_starts
 
 Keys = str | Collection[int]
 """Which tokens are key: a regular expression that they hold a character of, or their ids."""
@@ -125,7 +125,7 @@ def _answers(rollouts: Rollouts) -> _Answers:
         )
     spans = rollouts.offsets.flatten(0, 1)
     runs = rollouts.runs.of_actions()
-    opens = runs.take(changes(runs.rollout))
+    opens = runs.take(runs.opens_rollout)
     first = torch.zeros_like(rollouts.groups).index_copy(0, opens.rollout, spans[opens.start, 0])
     texts = [(text or "")[at:] for text, at in zip(rollouts.texts, first.tolist(), strict=True)]
     sizes = torch.tensor([len(text) + 1 for text in texts], device=first.device)

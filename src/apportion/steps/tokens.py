@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from apportion.errors import InputError
@@ -46,7 +46,7 @@ def chunks(size: int = 200) -> Splitter:
 
     def split(rollouts: Rollouts) -> StepMap:
         runs = rollouts.runs.of_actions()
-        turn = _opens(runs).cumsum(0) - 1
+        turn = runs.opens_turn.cumsum(0) - 1
         lengths = torch.zeros_like(runs.length).index_add(0, turn, runs.length)
         owner, chunk = numbered((lengths + size - 1) // size)
         begins = lengths.cumsum(0) - lengths
@@ -67,7 +67,7 @@ def marker(token: int) -> Splitter:
 def turn_starts(rollouts: Rollouts) -> Int[Tensor, " C"]:
     """Where each turn's first sampled token stands in the flattened token grid."""
     runs = rollouts.runs.of_actions()
-    return runs.start[_opens(runs)]
+    return runs.start[runs.opens_turn]
 
 
 def place_of(runs: Runs, index: Int[Tensor, " C"]) -> Int[Tensor, " C"]:
@@ -81,14 +81,3 @@ def numbered(counts: Int[Tensor, " P"]) -> tuple[Int[Tensor, " C"], Int[Tensor, 
     """Lay out counts[p] pieces for each p: the p of every piece, and its number among them, from 0."""
     owner = torch.repeat_interleave(counts)
     return owner, torch.arange(len(owner), device=owner.device) - (counts.cumsum(0) - counts)[owner]
-
-
-def changes(column: Int[Tensor, " R"]) -> Bool[Tensor, " R"]:
-    """True where an entry differs from the one before it, and at the first."""
-    changed = torch.ones_like(column, dtype=torch.bool)
-    changed[1:] = column[1:] != column[:-1]
-    return changed
-
-
-def _opens(runs: Runs) -> Bool[Tensor, " R"]:
-    return changes(runs.rollout) | changes(runs.turn)
