@@ -19,6 +19,7 @@ FLOATS = torch.zeros(2**17)
         pytest.param((FLOATS, FLOATS), True, id="float32"),
         pytest.param((FLOATS.double(), FLOATS.double()), True, id="float64"),
         pytest.param((FLOATS.bool(),), True, id="a mask"),
+        pytest.param((FLOATS[:1], FLOATS.long()), True, id="numbers and a large grid of places"),
         pytest.param((FLOATS, FLOATS.double()), False, id="two types"),
         pytest.param((FLOATS.bfloat16(),), False, id="a type that numpy has not"),
         pytest.param((FLOATS[1:],), False, id="too small"),

@@ -190,9 +190,21 @@ def test_the_compiled_loop_gives_what_the_blocks_give(dtype: torch.dtype, monkey
 
     assert ran == [1]
     torch.testing.assert_close(found, blocks, rtol=0, atol=1e-12 if dtype == torch.float64 else 1e-5)
-    credit.gae(rewards[:7], values[:7], gamma=0.99, lam=0.95)
     credit.gae(rewards.requires_grad_(), values, gamma=0.99, lam=0.95)
     assert ran == [1]
+
+
+@pytest.mark.parametrize("decay", [0.9, 0.9999, 1.0])
+@pytest.mark.parametrize("pieces", [2.7, 3.0, 3.01])
+def test_a_long_rollout_is_worked_out_in_pieces_that_join(decay: float, pieces: float) -> None:
+    loops = pytest.importorskip("apportion.compiled.loops")
+    steps = int(pieces * loops.PIECE)
+    rewards, values = torch.randn(2, 3, steps, dtype=torch.float64, generator=torch.Generator().manual_seed(6))
+    blocks = credit.gae(rewards.clone().requires_grad_(), values, gamma=1.0, lam=decay).detach()
+
+    found = credit.gae(rewards, values, gamma=1.0, lam=decay)
+
+    torch.testing.assert_close(found, blocks, rtol=0, atol=1e-9)
 
 
 @given(grids(), DISCOUNTS, DISCOUNTS)

@@ -77,3 +77,21 @@ def test_it_is_every_token_a_step_in_whatever_rows(
             found = token_gae(other, laid(other, rewards), laid(other, values), gamma=gamma, lam=lam)
             torch.testing.assert_close(found[other.action_mask], expected, rtol=0, atol=1e-12)
             assert found[~other.action_mask].eq(0).all()
+
+
+def test_a_tool_call_longer_than_a_piece_of_the_compiled_loop_joins_what_lies_round_it() -> None:
+    loops = pytest.importorskip("apportion.compiled.loops")
+    gap = 2 * loops.PIECE
+    mask = torch.arange(9 * loops.PIECE).div(gap, rounding_mode="floor") % 2 == 0
+    mask[-5:] = torch.tensor([False, True, False, True, False])
+    batch = collate([Rollout([1] * len(mask), mask.tolist(), "g"), Rollout([1], [True], "g")])
+    rewards, values = torch.randn(
+        2, int(mask.sum()) + 1, dtype=torch.float64, generator=torch.Generator().manual_seed(7)
+    )
+
+    found = token_gae(batch, laid(batch, rewards), laid(batch, values), gamma=0.9999, lam=0.9999)
+
+    alone = credit.gae(rewards[None, :-1], values[None, :-1], gamma=0.9999, lam=0.9999)
+    torch.testing.assert_close(found[0][mask], alone[0], rtol=0, atol=1e-9)
+    assert float(found[1, 0]) == pytest.approx(float(rewards[-1] - values[-1]))
+    assert found[~batch.action_mask].eq(0).all()

@@ -27,9 +27,6 @@ from torch import Tensor
 from apportion import compiled
 from apportion.errors import InputError
 
-SIDE_BY_SIDE = 8
-"""Rows from which on running through them side by side beats cutting each into blocks."""
-
 Credit = Callable[[Float[Tensor, "N K"], Float[Tensor, "N K"]], Float[Tensor, "N K"]]
 
 
@@ -50,13 +47,13 @@ def gae(
     """Compute generalised advantage estimates: credit[k] = delta[k] + gamma * lam * credit[k+1].
 
     Law: peeled conservation. Source: arXiv:1506.02438, eq. 16. In time linear in N * K, without a loop over steps; on
-    the CPU rows are run through side by side by a compiled loop, where numba is installed and there are rows enough.
+    the CPU a compiled one takes its place, where numba is installed.
 
     >>> gae(torch.tensor([[0.0, 1.0]]), torch.tensor([[0.5, 0.25]]), gamma=1.0, lam=0.5)
     tensor([[0.1250, 0.7500]])
     """
-    rows, steps = rewards.shape
-    if rows >= SIDE_BY_SIDE and compiled.ready(rewards, values):
+    if compiled.ready(rewards, values):
+        rows, steps = rewards.shape
         first = torch.arange(0, rows * steps, steps)
         grids = rewards, values, torch.ones(rows, steps, dtype=torch.bool)
         return compiled.credit_to_go(grids, (first, first + steps - 1), gamma=gamma, decay=gamma * lam)

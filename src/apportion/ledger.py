@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import reduce
 
 import torch
 from jaxtyping import Bool, Float
@@ -118,7 +119,7 @@ def apportion(rollouts: Rollouts, recipe: Recipe) -> Ledger:
     counted = cut.mask & rollouts.votes.unsqueeze(1)
     parts = recipe.reward(rollouts, cut)
     _warn_of_lost_places(rollouts, cut)
-    reward = torch.stack(list(parts.values())).sum(0)
+    reward = reduce(torch.add, parts.values())
 
     def value_of(reward: Tensor) -> Tensor:
         return torch.where(counted, recipe.value(rollouts, cut, reward), 0)
@@ -231,6 +232,8 @@ def _warn_of_lost_places(rollouts: Rollouts, steps: StepMap) -> None:
 
 
 def _refuse_endless(value: Tensor, rollouts: Rollouts) -> None:
+    if bool(value.sum().isfinite()):  # which it is not where an entry is not
+        return
     endless = (~value.isfinite()).nonzero()
     if len(endless):
         n, k = endless[0].tolist()

@@ -34,7 +34,5 @@ def token_gae(
     if not compiled.ready(rewards, values):
         steps = every_token(rollouts)
         return steps.to_tokens(credit.gae(steps.first(rewards), steps.first(values), gamma=gamma, lam=lam))
-    runs = rollouts.runs.of_actions()
-    spans = runs.start[runs.opens_rollout], runs.last[runs.opens_rollout.roll(-1)]
     grids = rewards, values, rollouts.action_mask
-    return compiled.credit_to_go(grids, spans, gamma=gamma, decay=gamma * lam)
+    return compiled.credit_to_go(grids, rollouts.runs.of_actions.spans, gamma=gamma, decay=gamma * lam)

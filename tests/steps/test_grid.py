@@ -8,6 +8,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from jaxtyping import Bool
+from torch import Tensor
 
 from apportion import compiled
 from apportion.errors import InputError
@@ -170,27 +172,49 @@ def test_without_environment_tokens_nothing_is_spoken_in_between(rows: list[Roll
     assert torch.equal(steps.resumed(values, batch), steps.first(values))
 
 
-@pytest.mark.parametrize("least", [pytest.param(0, id="compiled"), pytest.param(2**40, id="by sums")])
+def marked(batch: Rollouts, data: st.DataObject) -> Bool[Tensor, "B T"]:
+    """Marks on tokens of all kinds, a few or many."""
+    some = st.lists(st.booleans(), min_size=batch.tokens.numel(), max_size=batch.tokens.numel())
+    return torch.tensor(data.draw(some), dtype=torch.bool).view_as(batch.tokens)
+
+
 @FEWER
 @given(rows=random_rows(), data=st.data(), width=st.integers(1, 9))
 def test_steps_numbered_by_their_places_are_those_numbered_by_marks(
-    least: int, rows: list[Rollout], data: st.DataObject, width: int
+    rows: list[Rollout], data: st.DataObject, width: int
 ) -> None:
-    if least == 0:
-        pytest.importorskip("numba")
     batch = recut(collate(rows), width)
-    places = batch.action_mask.flatten().nonzero().flatten()
-    marks = data.draw(st.lists(st.booleans(), min_size=len(places), max_size=len(places)))
-    chosen = places[torch.tensor(marks, dtype=torch.bool)].flip(0)
-    starts = torch.zeros(batch.tokens.numel(), dtype=torch.bool).index_fill(0, chosen, True)
+    starts = marked(batch, data) & batch.action_mask
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "LEAST", least)
-        found = number_steps_at(batch, chosen)
+    found = number_steps_at(batch, starts.flatten().nonzero().flatten().flip(0))
 
-    expected = number_steps(batch, starts.view_as(batch.tokens))
+    expected = number_steps(batch, starts)
     assert torch.equal(found.number, expected.number)
     assert torch.equal(found.counts, expected.counts)
+
+
+@FEWER
+@given(rows=random_rows(), data=st.data(), width=st.integers(1, 9))
+def test_compiled_loops_number_and_look_up_as_sums_do(rows: list[Rollout], data: st.DataObject, width: int) -> None:
+    pytest.importorskip("numba")
+    batch = recut(collate(rows), width)
+    marks = marked(batch, data)
+
+    for make in (
+        lambda: number_steps(batch, marks),
+        lambda: number_steps_ending(batch, marks),
+        lambda: number_steps_ending(batch, batch.tokens, 3),
+    ):
+        expected = make()
+        credit = torch.randn(expected.mask.shape, dtype=torch.float64)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compiled, "LEAST", 0)
+            found = make()
+            tokens = found.to_tokens(credit)
+
+        assert torch.equal(found.number, expected.number)
+        assert torch.equal(found.counts, expected.counts)
+        assert torch.equal(tokens, expected.to_tokens(credit))
 
 
 def test_a_turn_ends_with_its_last_sampled_token_whatever_lies_within() -> None:
@@ -208,8 +232,7 @@ def test_counting_where_steps_end_is_counting_where_the_next_ones_start(
     rows: list[Rollout], data: st.DataObject
 ) -> None:
     batch = collate(rows)
-    marks = data.draw(st.lists(st.booleans(), min_size=batch.tokens.numel(), max_size=batch.tokens.numel()))
-    ends = torch.tensor(marks, dtype=torch.bool).view_as(batch.tokens)
+    ends = marked(batch, data)
     starts, steps = torch.zeros_like(ends), number_steps_ending(batch, ends)
     for n in range(len(batch)):
         places = batch.action_mask[n].nonzero().flatten().tolist()

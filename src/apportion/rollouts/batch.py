@@ -78,7 +78,7 @@ class Rollouts:
     @cached_property
     def action_counts(self) -> Int[Tensor, " N"]:
         """Sampled tokens of each rollout."""
-        runs = self.runs.of_actions()
+        runs = self.runs.of_actions
         return torch.zeros_like(self.groups).index_add(0, runs.rollout, runs.length)
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Int
@@ -25,6 +26,7 @@ class Runs:
     turn: Int[Tensor, " R"]
     sampled: Bool[Tensor, " R"]
 
+    @cached_property
     def of_actions(self) -> Runs:
         """The runs of sampled tokens."""
         return self.take(self.sampled)
@@ -32,20 +34,25 @@ class Runs:
     def take(self, which: Bool[Tensor, " R"]) -> Runs:
         return Runs(*(column[which] for column in (self.start, self.length, self.rollout, self.turn, self.sampled)))
 
-    @property
+    @cached_property
     def opens_rollout(self) -> Bool[Tensor, " R"]:
         """True at the first of each rollout's runs; rolled back by one, at its last."""
         return _changes(self.rollout)
 
-    @property
+    @cached_property
     def opens_turn(self) -> Bool[Tensor, " R"]:
         """True at the first of each turn's runs; rolled back by one, at its last."""
         return _changes(self.rollout) | _changes(self.turn)
 
-    @property
+    @cached_property
     def last(self) -> Int[Tensor, " R"]:
         """Where each run's last token stands."""
         return self.start + self.length - 1
+
+    @cached_property
+    def spans(self) -> tuple[Int[Tensor, " C"], Int[Tensor, " C"]]:
+        """Where the first and the last of these tokens stand of each rollout that has any."""
+        return self.start[self.opens_rollout], self.last[self.opens_rollout.roll(-1)]
 
 
 def runs_of(rollout_of: Int[Tensor, "B T"], turns: Int[Tensor, "B T"], action_mask: Bool[Tensor, "B T"]) -> Runs:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from apportion import compiled
@@ -100,6 +100,8 @@ class StepMap:
         """Give every sampled token its step's entry; all others get 0."""
         flat = steps.flatten() if steps.numel() == self.total else steps.flatten()[self._cells]
         table = torch.cat([steps.new_zeros(1), flat])
+        if compiled.ready(table, self.number):
+            return compiled.looked_up(table, self.number)
         return table.index_select(0, self.number.flatten()).view_as(self.number)
 
     def last_tokens(self) -> Bool[Tensor, "B T"]:
@@ -112,7 +114,7 @@ class StepMap:
         if self.mask.numel() == self.total:
             return flat.view(self.mask.shape)
         grid = torch.zeros(self.mask.numel(), dtype=flat.dtype, device=flat.device)
-        return grid.index_copy(0, self._cells, flat).view(self.mask.shape)
+        return grid.index_copy_(0, self._cells, flat).view(self.mask.shape)
 
     def place(self, scores: Scores, name: str, merge: Merge) -> Float[Tensor, "N K"]:
         """Lay given scores, one a step or one a sampled token, on the step grid; a rollout without any gets 0.
@@ -191,47 +193,31 @@ def number_steps(rollouts: Rollouts, starts: Bool[Tensor, "B T"]) -> StepMap:
 
     Only sampled tokens are looked at, so a run of tool tokens neither starts a step nor takes part in one.
     """
-    return _counted(rollouts, (starts & rollouts.action_mask).flatten().int().index_fill_(0, _firsts(rollouts), 1))
+    return _counted(rollouts, starts.flatten(), mark=True, closing=False)
 
 
 def number_steps_at(rollouts: Rollouts, places: Int[Tensor, " C"]) -> StepMap:
     """As `number_steps`, from where in the flattened token grid the steps start: sampled tokens all."""
-    starts = torch.cat([places, _firsts(rollouts)])
-    if compiled.ready(rollouts.action_mask):
-        runs = rollouts.runs.of_actions()
-        number = compiled.running_numbers(rollouts.action_mask, torch.unique(starts), (runs.start, runs.length))
-        return StepMap(number, _counts(rollouts, number.flatten()))
-    marks = torch.zeros(rollouts.tokens.numel(), dtype=torch.int32, device=places.device)
-    return _counted(rollouts, marks.index_fill_(0, starts, 1))
+    starts = torch.zeros(rollouts.tokens.numel(), dtype=torch.bool, device=places.device)
+    return _counted(rollouts, starts.index_fill_(0, places, True), mark=True, closing=False)
 
 
-def number_steps_ending(rollouts: Rollouts, ends: Bool[Tensor, "B T"]) -> StepMap:
-    """As `number_steps`, from the tokens with which a step ends; a turn's last sampled token always does."""
-    runs = rollouts.runs.of_actions()
-    lasts = runs.last[runs.opens_turn.roll(-1)]
-    closes = (ends & rollouts.action_mask).flatten().index_fill_(0, lasts, True)
-    # the next step is counted from the token after an end, sampled or not; the first step from the first token
-    starts = torch.ones(closes.numel(), dtype=torch.int32, device=closes.device)
-    starts[1:] = closes[:-1]
-    return _counted(rollouts, starts)
+def number_steps_ending(rollouts: Rollouts, grid: Shaped[Tensor, "B T"], mark: int = True) -> StepMap:
+    """As `number_steps`, from where steps end: where `grid` holds `mark`, and at a turn's last sampled token."""
+    return _counted(rollouts, grid.flatten(), mark=mark, closing=True)
 
 
-def _firsts(rollouts: Rollouts) -> Int[Tensor, " C"]:
-    """Where each rollout's first sampled token stands."""
-    runs = rollouts.runs.of_actions()
-    return runs.start[runs.opens_rollout]
-
-
-def _counted(rollouts: Rollouts, starts: Int[Tensor, " M"]) -> StepMap:
-    """The map from 1 at every start and 0 elsewhere, which is counted up in place."""
-    running = starts.cumsum_(0)
-    counts = _counts(rollouts, running)
-    return StepMap(running.mul_(rollouts.action_mask.flatten()).view_as(rollouts.tokens), counts)
-
-
-def _counts(rollouts: Rollouts, running: Int[Tensor, " M"]) -> Int[Tensor, " N"]:
-    """Steps of each rollout, from what was counted up to its last sampled token."""
-    runs = rollouts.runs.of_actions()
-    last = runs.take(runs.opens_rollout.roll(-1))
-    reached = running[last.last].long()
-    return torch.zeros_like(rollouts.groups).index_copy(0, last.rollout, reached.diff(prepend=reached.new_zeros(1)))
+def _counted(rollouts: Rollouts, grid: Shaped[Tensor, " M"], *, mark: int, closing: bool) -> StepMap:
+    """The map from a mark at each step's first token, or, `closing`, at its last. Only sampled tokens are looked at."""
+    runs, mask = rollouts.runs.of_actions, rollouts.action_mask.flatten()
+    forced, edge = (runs.opens_turn.roll(-1), runs.last) if closing else (runs.opens_rollout, runs.start)
+    if compiled.ready(grid):
+        number = compiled.running_count(grid, mark, (runs.start, runs.length, forced), closing=closing)
+    else:
+        marks = (grid == mark).index_fill_(0, edge[forced], True).logical_and_(mask).int()
+        number = (marks.cumsum(0, dtype=torch.int32) + int(closing) * (1 - marks)) * mask
+    _, lasts = runs.spans
+    reached = number[lasts].long()
+    counts = torch.zeros_like(rollouts.groups)
+    counts[runs.rollout[runs.opens_rollout]] = reached.diff(prepend=reached.new_zeros(1))
+    return StepMap(number.view_as(rollouts.tokens), counts)

@@ -41,7 +41,7 @@ def at_most(splitter: Splitter, tokens: int = TOO_LONG) -> Splitter:
         step, piece = numbered(pieces)
         begins = lengths.cumsum(0) - lengths
         within = (piece * lengths[step] + pieces[step] - 1) // pieces[step]
-        return number_steps_at(rollouts, place_of(rollouts.runs.of_actions(), begins[step] + within))
+        return number_steps_at(rollouts, place_of(rollouts.runs.of_actions, begins[step] + within))
 
     return split
 

@@ -124,7 +124,7 @@ def _answers(rollouts: Rollouts) -> _Answers:
             "give `text`, or split by whole answer, every token, turns, chunks or a marker token"
         )
     spans = rollouts.offsets.flatten(0, 1)
-    runs = rollouts.runs.of_actions()
+    runs = rollouts.runs.of_actions
     opens = runs.take(runs.opens_rollout)
     first = torch.zeros_like(rollouts.groups).index_copy(0, opens.rollout, spans[opens.start, 0])
     texts = [(text or "")[at:] for text, at in zip(rollouts.texts, first.tolist(), strict=True)]
@@ -144,7 +144,7 @@ def _rising(rollouts: Rollouts, ends: Int[Tensor, " M"], shift: Int[Tensor, " N"
 
     They fall where a token without text was given no place in it, but (0, 0).
     """
-    runs = rollouts.runs.of_actions()
+    runs = rollouts.runs.of_actions
     falls = (ends[1:] < ends[:-1]) & rollouts.action_mask.flatten()[1:]
     falls = falls.index_fill(0, runs.start[runs.start > 0] - 1, False)
     last = ends[runs.last] + shift[runs.rollout]
@@ -172,7 +172,7 @@ def _cut(rollouts: Rollouts, answers: _Answers, cuts: Int[Tensor, " C"]) -> Step
 
     Cuts are looked up twice: among the ends of short blocks of tokens, then within their block.
     """
-    runs = rollouts.runs.of_actions()
+    runs = rollouts.runs.of_actions
     run, block = numbered((runs.length + BLOCK - 1) // BLOCK)
     low = runs.start[run] + BLOCK * block
     high = torch.minimum(low + BLOCK - 1, runs.last[run])

@@ -45,7 +45,7 @@ def chunks(size: int = 200) -> Splitter:
         raise InputError(f"a chunk needs at least 1 token, {size} were asked for")
 
     def split(rollouts: Rollouts) -> StepMap:
-        runs = rollouts.runs.of_actions()
+        runs = rollouts.runs.of_actions
         turn = runs.opens_turn.cumsum(0) - 1
         lengths = torch.zeros_like(runs.length).index_add(0, turn, runs.length)
         owner, chunk = numbered((lengths + size - 1) // size)
@@ -59,14 +59,14 @@ def marker(token: int) -> Splitter:
     """Cut after every sampled token with this id (an explicit end-of-step token), and between turns."""
 
     def split(rollouts: Rollouts) -> StepMap:
-        return number_steps_ending(rollouts, rollouts.tokens == token)
+        return number_steps_ending(rollouts, rollouts.tokens, token)
 
     return split
 
 
 def turn_starts(rollouts: Rollouts) -> Int[Tensor, " C"]:
     """Where each turn's first sampled token stands in the flattened token grid."""
-    runs = rollouts.runs.of_actions()
+    runs = rollouts.runs.of_actions
     return runs.start[runs.opens_turn]
 
 
