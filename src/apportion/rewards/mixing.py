@@ -34,7 +34,7 @@ def at_end(outcome: Float[Tensor, " N"], steps: StepMap) -> Float[Tensor, "N K"]
     grid = torch.zeros(steps.mask.shape, dtype=outcome.dtype, device=outcome.device)
     paid = (steps.counts > 0) & ~outcome.isnan()
     last = (steps.counts - 1).clamp(min=0).unsqueeze(1)
-    return grid.scatter(1, last, torch.where(paid, outcome, 0).unsqueeze(1))
+    return grid.scatter_(1, last, torch.where(paid, outcome, 0).unsqueeze(1))
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,9 @@ class Runs:
         return self.take(self.sampled)
 
     def take(self, which: Bool[Tensor, " R"]) -> Runs:
-        return Runs(*(column[which] for column in (self.start, self.length, self.rollout, self.turn, self.sampled)))
+        places = which.nonzero().squeeze(1)
+        columns = self.start, self.length, self.rollout, self.turn, self.sampled
+        return Runs(*(column.index_select(0, places) for column in columns))
 
     @cached_property
     def opens_rollout(self) -> Bool[Tensor, " R"]:

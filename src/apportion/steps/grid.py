@@ -98,7 +98,7 @@ class StepMap:
 
     def to_tokens(self, steps: Float[Tensor, "N K"]) -> Float[Tensor, "B T"]:
         """Give every sampled token its step's entry; all others get 0."""
-        flat = steps.flatten() if steps.numel() == self.total else steps.flatten()[self._cells]
+        flat = steps.flatten() if steps.numel() == self.total else steps.flatten().index_select(0, self._cells)
         table = torch.cat([steps.new_zeros(1), flat])
         if compiled.ready(table, self.number):
             return compiled.looked_up(table, self.number)
