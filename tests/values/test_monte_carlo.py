@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -13,45 +13,54 @@ from apportion.errors import InputError
 from apportion.ledger import apportion
 from apportion.rollouts import Rollout, collate
 from apportion.steps import splitters
-from apportion.values.monte_carlo import Prefix, monte_carlo
+from apportion.values import boundaries, rules
+from apportion.values.engine import Drawn, Prefix, Wanted
+from apportion.values.monte_carlo import MonteCarlo
 
 PROMPT = [7]
+Scores = dict[tuple[int, ...], list[float | None]]
 
 
+@dataclass
 class Continuations:
-    """Gives each prefix the continuations that were laid down for it, and remembers what it was asked."""
+    """Gives each prefix the continuations that were laid down for it, and remembers what it was asked.
 
-    def __init__(self, scores: dict[tuple[int, ...], list[float | None]]) -> None:
-        self.scores = scores
-        self.asked: list[tuple[int, ...]] = []
-        self.sampled: list[int] = []
+    Continuation number i is one token, 1000 + i, and has the i-th score.
+    """
 
-    def __call__(self, prefixes: list[Prefix]) -> list[list[int]]:
-        self.asked += [prefix.tokens for prefix in prefixes]
-        self.sampled += [prefix.sampled for prefix in prefixes]
-        seen: dict[tuple[int, ...], int] = {}
-        out = []
-        for prefix in self.asked[-len(prefixes) :]:
-            seen[prefix] = seen.get(prefix, -1) + 1
-            out.append([1000 + seen[prefix]])
-        return out
+    scores: Scores
+    asked: list[tuple[int, ...]] = field(default_factory=list)
+    sampled: list[int] = field(default_factory=list)
+    rounds: int = 0
+    fingerprint: str = "laid down"
+
+    def limit(self, prefix: Prefix) -> int:
+        return 1
+
+    def draw(self, wanted: Sequence[Wanted]) -> Iterator[Drawn]:
+        self.rounds += 1
+        for i, want in enumerate(wanted):
+            for number in range(want.first, want.first + want.count):
+                self.asked.append(want.prefix.tokens)
+                self.sampled.append(want.prefix.sampled)
+                yield Drawn(i, number, (1000 + number,), ended=True, cost=1)
 
     def score(self, group: Hashable, tokens: Sequence[int]) -> float | None:
         *prefix, last = tokens
         return self.scores[tuple(prefix)][last - 1000]
+
+    def values(self, samples: int) -> MonteCarlo:
+        return MonteCarlo(self, self.score, rules.uniform(samples), pooled=False)
 
 
 def rollout(*response: int, outcome: float | None = 0.0, group: str = "g") -> Rollout:
     return Rollout([*PROMPT, *response], [False] + [True] * len(response), group, outcome)
 
 
-def values_of(
-    rows: list[Rollout], scores: dict[tuple[int, ...], list[float | None]]
-) -> tuple[torch.Tensor, Continuations]:
+def values_of(rows: list[Rollout], scores: Scores) -> tuple[torch.Tensor, Continuations]:
     batch, source = collate(rows), Continuations(scores)
-    samples = len(next(iter(scores.values())))
-    value = monte_carlo(source, source.score, samples=samples)
     steps = splitters.every_token(batch)
+    value = source.values(len(next(iter(scores.values()))))
     return value(batch, steps, torch.zeros(steps.mask.shape)), source
 
 
@@ -64,7 +73,7 @@ def test_a_value_is_the_mean_score_of_the_continuations_of_the_text_before_the_s
 def test_credit_from_such_values_telescopes_to_outcome_minus_starting_value() -> None:
     source = Continuations({(7,): [1.0, 0.0], (7, 1): [1.0, 1.0], (7, 1, 2): [0.0, 0.0]})
     recipe = replace(
-        recipes.by_name("vineppo"), split=splitters.every_token, value=monte_carlo(source, source.score, samples=2)
+        recipes.by_name("vineppo"), split=splitters.every_token, value=source.values(2)
     )
     ledger = apportion(collate([rollout(1, 2, 3)]), recipe).require_laws()
     assert ledger.credit.tolist() == [[0.5, -1.0, 0.0]]
@@ -80,7 +89,7 @@ def test_identical_prefixes_within_a_group_are_continued_once() -> None:
 
 def test_the_same_text_in_two_groups_is_judged_by_each_groups_own_problem() -> None:
     batch = collate([rollout(1, group="right"), rollout(1, group="wrong")])
-    value = monte_carlo(lambda prefixes: [[0]] * len(prefixes), lambda group, _: float(group == "right"), samples=3)
+    value = MonteCarlo(Continuations({}), lambda group, _: float(group == "right"), rules.uniform(3), pooled=False)
     steps = splitters.whole(batch)
     assert value(batch, steps, torch.zeros(2, 1)).tolist() == [[1.0], [0.0]]
 
@@ -107,6 +116,63 @@ def test_a_prefix_without_any_scored_continuation_is_refused_by_group() -> None:
         values_of([rollout(1)], {(7,): [None, None]})
 
 
-def test_no_samples_at_all_are_refused() -> None:
-    with pytest.raises(InputError, match="at least 1 sample"):
-        monte_carlo(lambda prefixes: [], lambda group, tokens: 0.0, samples=0)
+def test_answers_that_run_through_a_prefix_count_as_its_samples_too() -> None:
+    # 7: two answers and one continuation, (1/2 + 0 + 1) / 3; 7 1: one answer and two continuations
+    scores: Scores = {(7,): [1.0], (7, 1): [1.0]}
+    source = Continuations(scores)
+    batch = collate([rollout(1, 5, outcome=0.0), rollout(2, outcome=0.0)])
+    steps = splitters.number_steps(batch, batch.tokens == 5)
+
+    found = MonteCarlo(source, source.score, rules.uniform(1)).estimate(batch, steps)
+
+    assert found.value.tolist() == [[pytest.approx(0.5), pytest.approx(0.5)], [pytest.approx(0.5), 0]]
+    assert found.count.tolist() == [[3, 2], [3, 0]]
+    assert found.spent == 2
+
+
+def test_a_rule_is_asked_again_until_every_prefix_has_what_it_needs() -> None:
+    scores: Scores = {(7,): [0.0, 1.0] * 6, (7, 1): [1.0] * 12}
+    source = Continuations(scores)
+    batch = collate([rollout(1, 2, outcome=1.0)])
+    steps = splitters.every_token(batch)
+
+    found = MonteCarlo(source, source.score, rules.adaptive(0.18)).estimate(batch, steps)
+
+    # all of 3 agree at the second step; at the first the continuations do not, and it has its most, 6
+    assert found.count.tolist() == [[6, 3]]
+    assert bool((found.error <= 0.18).all())
+    assert source.asked.count((7,)) == 5
+    assert source.asked.count((7, 1)) == 2
+
+
+def test_a_budget_is_never_passed_and_what_it_left_open_comes_from_neighbours() -> None:
+    prefixes: list[tuple[int, ...]] = [(7,), (7, 1), (7, 1, 2), (7, 1, 2, 3)]
+    source = Continuations({prefix: [1.0] * 4 for prefix in prefixes})
+    batch = collate([rollout(1, 2, 3, 4, outcome=0.0)])
+    steps = splitters.every_token(batch)
+    values = MonteCarlo(source, source.score, rules.uniform(4), boundaries.every_nth(1), budget=6, pooled=False)
+
+    with pytest.warns(UserWarning, match="budget of 6 tokens ended before 3 prefixes"):
+        found = values.estimate(batch, steps)
+
+    assert found.spent == 6
+    assert found.count.tolist() == [[4, 2, 0, 0]]
+    assert found.value.tolist() == [[1.0, 1.0, pytest.approx(2 / 3), pytest.approx(1 / 3)]]
+    assert found.error.isnan().tolist() == [[False, False, True, True]]
+
+
+def test_a_score_outside_the_span_is_refused() -> None:
+    source = Continuations({(7,): [3.0]})
+    with pytest.raises(InputError, match="3.0 lies outside the span of 0.0 to 1.0"):
+        values_of([rollout(1)], source.scores)
+
+
+def test_a_wider_span_widens_the_error() -> None:
+    source = Continuations({(7,): [-1.0, 1.0]})
+    batch = collate([rollout(1, outcome=1.0)])
+    steps = splitters.whole(batch)
+    narrow = MonteCarlo(source, lambda group, tokens: 0.5, rules.uniform(2), pooled=False)
+    wide = MonteCarlo(source, source.score, rules.uniform(2), span=(-1.0, 1.0), pooled=False)
+
+    assert float(wide.estimate(batch, steps).error) == pytest.approx(2 * float(narrow.estimate(batch, steps).error))
+    assert wide.estimate(batch, steps).value.tolist() == [[0.0]]

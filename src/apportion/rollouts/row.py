@@ -13,7 +13,8 @@ class Rollout:
     `tokens`, `action_mask` and, where given, `turns`, `logprobs` and `offsets` have one entry a token of prompt and
     answer. `offsets` are (start, end) characters in `text`; a character of several tokens belongs to the last.
     `step_rewards` and `step_values` have one entry a step or one a sampled token. `end_value` is what was still
-    expected when a rollout was cut off: the value of the state after its last token.
+    expected when a rollout was cut off: the value of the state after its last token. `branched_at` tokens, from the
+    first, stand in an earlier rollout of the group, of which this one is a branch; 0 = it is none.
     """
 
     tokens: Sequence[int]
@@ -29,3 +30,4 @@ class Rollout:
     step_rewards: tuple[float, ...] | None = None
     step_values: tuple[float, ...] | None = None
     end_value: float | None = None
+    branched_at: int = 0

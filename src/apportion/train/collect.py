@@ -10,6 +10,7 @@ import torch
 
 from apportion.errors import InputError
 from apportion.policy.causal import CausalPolicy
+from apportion.policy.continuing import InProcess
 from apportion.policy.sampling import Sample, Sampling
 from apportion.rewards.checkers import checker
 from apportion.rollouts import Rollout, Rollouts, collate
@@ -20,7 +21,8 @@ from apportion.tasks.prompts import Prompts
 from apportion.train.config import TrainConfig
 from apportion.train.figures import PassRate, pass_rate
 from apportion.values.baselines import Value
-from apportion.values.monte_carlo import Prefix, monte_carlo
+from apportion.values.monte_carlo import MonteCarlo
+from apportion.values.rules import uniform
 
 GYM = "gym:"
 
@@ -95,19 +97,14 @@ class Collector:
     def monte_carlo_values(self, problems: Sequence[Problem], step: int) -> Value:
         """Values by continuing each prefix with this policy and asking the same judge."""
         prompts = [self.policy.encode(problem.prompt) for problem in problems]
-        generator = self._chance(step, "monte carlo")
         sampling = self._sampling(temperature=self.config.temperature * self.config.mc_temperature_factor)
-
-        def continue_once(prefixes: list[Prefix]) -> list[list[int]]:
-            limits = [self.config.max_new_tokens - prefix.sampled for prefix in prefixes]
-            samples = self.policy.sample([prefix.tokens for prefix in prefixes], sampling, generator, limits)
-            return [sample.tokens for sample in samples]
+        engine = InProcess(self.policy, sampling, self._chance(step, "monte carlo"))
 
         def score(group: Hashable, tokens: Sequence[int]) -> float | None:
             assert isinstance(group, int)
             return self.task.score(problems[group], self.answer(tokens, len(prompts[group])))
 
-        return monte_carlo(continue_once, score, samples=self.config.mc_samples)
+        return MonteCarlo(engine, score, uniform(self.config.mc_samples), pooled=False)
 
     def answer(self, tokens: Sequence[int], prompt_length: int) -> str:
         text, offsets = self.policy.spell(tokens)

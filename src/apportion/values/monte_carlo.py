@@ -1,64 +1,211 @@
-"""Monte-Carlo values: continue each prefix several times and take the mean score.
+"""Monte-Carlo values: continue a prefix several times and take the mean score.
 
 Source: VinePPO, arXiv:2410.01679; Math-Shepherd, arXiv:2312.08935.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from apportion.errors import InputError
 from apportion.rollouts import Rollouts
 from apportion.steps.grid import StepMap
-from apportion.values.baselines import Value
+from apportion.values.boundaries import Boundaries, every
+from apportion.values.engine import Engine, Prefix, Wanted
+from apportion.values.rules import Rule, uniform
+from apportion.values.sample_tree import Estimate, SampleTree
 
-
-class Prefix(NamedTuple):
-    """Prompt and answer of a group up to some step; `sampled` of the tokens are the policy's."""
-
-    group: Hashable
-    tokens: tuple[int, ...]
-    sampled: int
-
-
-# Continue every prefix once; the continuation's token ids come back.
-Continue = Callable[[list[Prefix]], list[list[int]]]
-# Score a whole answer (prompt and all) of a group; None = could not be scored.
 Score = Callable[[Hashable, Sequence[int]], float | None]
+"""Score a whole answer (prompt and all) of a group; None = could not be scored."""
 
 
-def monte_carlo(continue_once: Continue, score: Score, *, samples: int = 6) -> Value:
-    """Make a value function: V[k] = mean score of `samples` continuations of the text before step k.
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """Values before each step, [N, K]; 0 past a rollout's last step and in rollouts without a vote.
 
-    Identical prefixes are continued once. Standard error of a value: sqrt(V (1 - V) / samples) for scores of 0 and 1.
-    Raises InputError where no continuation of a prefix could be scored.
+    error: standard errors (`sample_tree.standard_error`); NaN where a value was filled in from its neighbours.
+    count: samples behind each. spent: tokens generated for all of them.
     """
-    if samples < 1:
-        raise InputError(f"Monte-Carlo values need at least 1 sample a prefix, {samples} were asked for")
 
-    def value(rollouts: Rollouts, steps: StepMap, rewards: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
-        before = _prefixes(rollouts, steps)
-        distinct = list(dict.fromkeys(prefix for row in before for prefix in row))
-        continuations = continue_once([prefix for prefix in distinct for _ in range(samples)])
-        means = {}
-        for i, prefix in enumerate(distinct):
-            answers = [[*prefix.tokens, *more] for more in continuations[i * samples : (i + 1) * samples]]
-            means[prefix] = _mean([score(prefix.group, answer) for answer in answers], prefix.group)
-        grid = torch.zeros_like(rewards)
-        for n, row in enumerate(before):
-            grid[n, : len(row)] = torch.tensor([means[prefix] for prefix in row], dtype=rewards.dtype)
-        return grid
-
-    return value
+    value: Float[Tensor, "N K"]
+    error: Float[Tensor, "N K"]
+    count: Int[Tensor, "N K"]
+    spent: int
 
 
-def _prefixes(rollouts: Rollouts, steps: StepMap) -> list[list[Prefix]]:
-    """For each rollout that has a vote, all tokens before each of its steps."""
+@dataclass
+class Spending:
+    """How far an estimate has come.
+
+    tokens, samples: generated and drawn. settled, wanted: distinct prefixes that have what they need, of those asked
+    for so far. error: mean standard error of the settled ones.
+    """
+
+    tokens: int = 0
+    samples: int = 0
+    settled: int = 0
+    wanted: int = 0
+    error: float = float("nan")
+
+
+Progress = Callable[[Spending], None]
+"""Told after every continuation."""
+
+
+@dataclass(frozen=True)
+class MonteCarlo:
+    """A source of values that continues prefixes by an engine and scores what comes.
+
+    rule: how many continuations a prefix gets. boundaries: at which steps. span: lowest and highest score.
+    budget: tokens generated at most; what is not known by then is filled in, with a warning.
+    pooled: every answer and continuation that runs through a prefix counts as a sample of it, wherever it started
+    (`sample_tree`); False = a prefix's own continuations alone, as published.
+
+    Identical prefixes, of one answer or of several of a group, are valued once.
+    """
+
+    engine: Engine
+    score: Score
+    rule: Rule = field(default_factory=uniform)
+    boundaries: Boundaries = field(default_factory=every)
+    span: tuple[float, float] = (0.0, 1.0)
+    budget: int | None = None
+    pooled: bool = True
+
+    def __call__(self, rollouts: Rollouts, steps: StepMap, rewards: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
+        return self.estimate(rollouts, steps).value.to(rewards.dtype)
+
+    def estimate(self, rollouts: Rollouts, steps: StepMap, progress: Progress | None = None) -> Estimates:
+        """Value the steps of every rollout that has a vote.
+
+        Raises InputError where no continuation of a prefix could be scored, or a score lies outside the span.
+        """
+        return _Estimation(self, rollouts, steps, progress or (lambda spending: None)).run()
+
+
+class _Estimation:
+    """One estimate while it is made. Grids have a column more than there are steps: for what follows the last."""
+
+    def __init__(self, source: MonteCarlo, rollouts: Rollouts, steps: StepMap, progress: Progress) -> None:
+        self.source, self.rollouts, self.progress = source, rollouts, progress
+        self.before = prefixes_before_steps(rollouts, steps)
+        self.tree, self.spending = SampleTree(source.span), Spending()
+        self.drawn: dict[Prefix, int] = {}  # continuations that each prefix was given
+        self.there = torch.zeros(len(rollouts), steps.width + 1, dtype=torch.bool)
+        for n, row in enumerate(self.before):
+            self.there[n, : len(row)] = True
+            for prefix in row:
+                self.tree.mark(prefix.group, prefix.tokens)
+        if source.pooled:
+            self._add_answers()
+
+    def run(self) -> Estimates:
+        while wanted := self._wanted():
+            affordable = self._affordable(wanted)
+            if not affordable:
+                warnings.warn(
+                    f"the budget of {self.source.budget} tokens ended before {len(wanted)} prefixes had all their "
+                    "continuations; their values rest on what there is, or on their neighbours'",
+                    stacklevel=4,
+                )
+                break
+            self._draw(affordable)
+        return self._estimates()
+
+    def _add_answers(self) -> None:
+        """The answers themselves are samples: of the prompt, and of all that they run through."""
+        outcomes = self.rollouts.outcome.tolist()
+        for row, prefixes, outcome in zip(self.rollouts.rows(), self.before, outcomes, strict=True):
+            if prefixes:
+                start = max(len(prefixes[0].tokens), row.branched_at)
+                self.tree.add(row.group, row.tokens, start, self._within(outcome, row.group))
+
+    def _wanted(self) -> list[Wanted]:
+        """What the chosen boundaries still need."""
+        chosen = self.source.boundaries.choose(self._values(settled=True), self.there)
+        prefixes = dict.fromkeys(row[k] for n, row in enumerate(self.before) for k in range(len(row)) if chosen[n, k])
+        needs = {prefix: self._needs(prefix) for prefix in prefixes}
+        errors = [self._estimate(prefix).error for prefix, need in needs.items() if not need]
+        self.spending.wanted, self.spending.settled = len(needs), len(errors)
+        self.spending.error = sum(errors) / len(errors) if errors else float("nan")
+        return [Wanted(prefix, self.drawn.get(prefix, 0), need) for prefix, need in needs.items() if need]
+
+    def _affordable(self, wanted: list[Wanted]) -> list[Wanted]:
+        """As many of them as fit the budget at their longest."""
+        if self.source.budget is None:
+            return wanted
+        left, kept = self.source.budget - self.spending.tokens, []
+        for want in wanted:
+            limit = max(1, self.source.engine.limit(want.prefix))
+            count = min(want.count, left // limit)
+            if count > 0:
+                kept.append(replace(want, count=count))
+                left -= count * limit
+        return kept
+
+    def _draw(self, wanted: list[Wanted]) -> None:
+        for found in self.source.engine.draw(wanted):
+            prefix = wanted[found.of].prefix
+            answer = [*prefix.tokens, *found.tokens]
+            score = self.source.score(prefix.group, answer)
+            if score is not None:
+                self.tree.add(prefix.group, answer, len(prefix.tokens), self._within(score, prefix.group))
+            self.drawn[prefix] = self.drawn.get(prefix, 0) + 1
+            self.spending.tokens += found.cost
+            self.spending.samples += 1
+            self.progress(self.spending)
+
+    def _needs(self, prefix: Prefix) -> int:
+        return max(0, self.source.rule(self._estimate(prefix), self.drawn.get(prefix, 0)))
+
+    def _estimate(self, prefix: Prefix) -> Estimate:
+        return self.tree.estimate(prefix.group, prefix.tokens)
+
+    def _values(self, *, settled: bool) -> Float[Tensor, "N L"]:
+        """Values that are known, else NaN: of prefixes that need nothing more, or else of all that were continued."""
+        values = torch.full(self.there.shape, float("nan"), dtype=torch.float64)
+        for n, row in enumerate(self.before):
+            for k, prefix in enumerate(row):
+                if self._needs(prefix) == 0 or (prefix in self.drawn and not settled):
+                    values[n, k] = self._estimate(prefix).mean
+            if row:
+                values[n, len(row)] = self.rollouts.outcome[n]
+        return values
+
+    def _estimates(self) -> Estimates:
+        known = self._values(settled=False)
+        values = torch.where(self.there, self.source.boundaries.fill(known), 0)[:, :-1]
+        error, count = torch.full(values.shape, float("nan")).double(), torch.zeros(values.shape, dtype=torch.int64)
+        for n, row in enumerate(self.before):
+            for k, prefix in enumerate(row):
+                found = self._estimate(prefix)
+                if self.drawn.get(prefix) and not found.count:
+                    raise InputError(
+                        f"group {prefix.group!r}: none of {self.drawn[prefix]} continuations of a prefix "
+                        "could be scored"
+                    )
+                if not known[n, k].isnan():
+                    error[n, k], count[n, k] = found.error, found.count
+        device = self.rollouts.tokens.device
+        return Estimates(values.to(device), error.to(device), count.to(device), self.spending.tokens)
+
+    def _within(self, score: float, group: Hashable) -> float:
+        low, high = self.source.span
+        if not low <= score <= high:
+            raise InputError(
+                f"group {group!r}: a score of {score} lies outside the span of {low} to {high}; set `span`"
+            )
+        return score
+
+
+def prefixes_before_steps(rollouts: Rollouts, steps: StepMap) -> list[list[Prefix]]:
+    """For each rollout that has a vote, all tokens before each of its steps; for the others none."""
     prefixes: list[list[Prefix]] = []
     cells = steps.cell.flatten()
     for row, place, votes in zip(rollouts.rows(), rollouts.places(), rollouts.votes.tolist(), strict=True):
@@ -67,10 +214,3 @@ def _prefixes(rollouts: Rollouts, steps: StepMap) -> list[list[Prefix]]:
         ends = sorted(first.values()) if votes else []
         prefixes.append([Prefix(row.group, tuple(row.tokens[:end]), sum(row.action_mask[:end])) for end in ends])
     return prefixes
-
-
-def _mean(scores: list[float | None], group: Hashable) -> float:
-    known = [score for score in scores if score is not None]
-    if not known:
-        raise InputError(f"group {group!r}: none of {len(scores)} continuations of a prefix could be scored")
-    return sum(known) / len(known)

@@ -1,0 +1,115 @@
+"""Every scored sample of a group in one tree of tokens: what each tells about the prefixes that it runs through.
+
+A sample starts at some node (a rollout at its prompt, a continuation at its prefix) and was drawn freely from there on.
+So it is a fair draw at every node from its start down, and at no node above. The value of a node is the mean, over the
+samples that run through it freely, of the value of the next node on each one's way, or of its score where no node
+follows. With that a sample far below is not lost to the nodes above it, samples that run through one prefix count for
+it wherever they started, and conservation is exact along every path. Unbiased, since the value of the next node is
+what the sample's score is expected to be once it is known that it got there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its standard error and the samples behind it.
+
+    count: samples that ran through the prefix freely; with none, mean and error are NaN. error: `standard_error` times
+    the width of the span of scores.
+    """
+
+    mean: float
+    error: float
+    count: int
+
+
+UNKNOWN = Estimate(float("nan"), float("nan"), 0)
+
+
+def standard_error(total: float, count: int) -> float:
+    """Compute the standard deviation of a value of which `count` samples, each from 0 to 1, gave `total`.
+
+    That of the Beta(1/2 + total, 1/2 + count - total) belief, Jeffreys' prior seen through the samples: not 0 where few
+    samples agree, and sqrt(V (1 - V) / count) where there are many.
+
+    >>> round(standard_error(0.0, 2), 3), round(standard_error(3.0, 6), 3)
+    (0.186, 0.177)
+    """
+    hits, misses = total + 0.5, count - total + 0.5
+    return sqrt(hits * misses / (count + 2)) / (count + 1)
+
+
+@dataclass
+class _Node:
+    """A prefix that is valued. samples: where each sample that ran through it freely went next, or its score."""
+
+    depth: int
+    nexts: list[_Node | float] = field(default_factory=list)
+    estimate: Estimate = UNKNOWN
+
+
+@dataclass
+class _Branch:
+    """A token in the tree; `node` where a valued prefix ends with it."""
+
+    children: dict[int, _Branch] = field(default_factory=dict)
+    node: _Node | None = None
+
+
+class SampleTree:
+    """Samples and valued prefixes of any number of groups. span: lowest and highest score that there can be."""
+
+    def __init__(self, span: tuple[float, float] = (0.0, 1.0)) -> None:
+        self._span = span
+        self._roots: dict[Hashable, _Branch] = {}
+        self._nodes: dict[tuple[Hashable, tuple[int, ...]], _Node] = {}
+        self._fresh = False
+
+    def mark(self, group: Hashable, tokens: Sequence[int]) -> None:
+        """Value this prefix. All prefixes are marked before the first sample is added."""
+        branch = self._roots.setdefault(group, _Branch())
+        for token in tokens:
+            branch = branch.children.setdefault(token, _Branch())
+        if branch.node is None:
+            branch.node = self._nodes[group, tuple(tokens)] = _Node(len(tokens))
+
+    def add(self, group: Hashable, tokens: Sequence[int], start: int, score: float) -> None:
+        """Add a sample that was drawn freely behind its first `start` tokens."""
+        path: list[_Node | float] = [node for node in self._way(group, tokens) if node.depth >= start]
+        for node, following in zip(path, [*path[1:], score], strict=True):
+            assert isinstance(node, _Node)
+            node.nexts.append(following)
+        self._fresh = False
+
+    def estimate(self, group: Hashable, tokens: Sequence[int]) -> Estimate:
+        """The value of a marked prefix."""
+        if not self._fresh:
+            for node in sorted(self._nodes.values(), key=lambda node: -node.depth):
+                node.estimate = _estimate(node, *self._span)
+            self._fresh = True
+        return self._nodes[group, tuple(tokens)].estimate
+
+    def _way(self, group: Hashable, tokens: Sequence[int]) -> list[_Node]:
+        """The marked prefixes of a sequence, from the shortest."""
+        branch, way = self._roots.get(group), []
+        for token in tokens:
+            branch = branch.children.get(token) if branch else None
+            if branch is None:
+                break
+            if branch.node is not None:
+                way.append(branch.node)
+        return way
+
+
+def _estimate(node: _Node, low: float, high: float) -> Estimate:
+    found = [after.estimate.mean if isinstance(after, _Node) else after for after in node.nexts]
+    if not found:
+        return UNKNOWN
+    mean = sum(found) / len(found)
+    error = (high - low) * standard_error(len(found) * (mean - low) / (high - low), len(found))
+    return Estimate(mean, error, len(found))
