@@ -149,6 +149,41 @@ def test_packing_and_cutting_rows_lose_nothing(rows: list[Rollout], width: int) 
     same(collate(recut(batch, width).rows()), batch)
 
 
+def a_tree() -> list[Rollout]:
+    """Two answers, and one that leaves the first after its prompt of one token and two of its own."""
+    return [
+        Rollout([9, 1, 2, 3], [False, True, True, True], "g", 1.0),
+        Rollout([9, 4, 5], [False, True, True], "g", 0.0),
+        Rollout([9, 1, 2, 6, 7], [False, True, True, True, True], "g", 0.0, branched_at=3),
+    ]
+
+
+@pytest.mark.parametrize("width", [5, 3, 20])
+def test_what_a_branch_shares_counts_where_it_was_sampled_alone(width: int) -> None:
+    batch = recut(collate(a_tree()), width)
+
+    counted = batch.tokens[batch.counted_mask].tolist()
+
+    assert counted == [1, 2, 3, 4, 5, 6, 7]
+    assert batch.tokens[batch.action_mask].tolist() == [1, 2, 3, 4, 5, 1, 2, 6, 7]
+    assert [row.branched_at for row in batch.rows()] == [0, 0, 3]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        pytest.param({"branched_at": 6}, "rollout 2: branched_at is 6; expected 0 to its 5 tokens", id="past its end"),
+        pytest.param({"branched_at": -1}, "rollout 2: branched_at is -1", id="before its beginning"),
+        pytest.param({"branched_at": 4}, "no earlier one of its group begins with the same 4 tokens", id="no trunk"),
+        pytest.param({"group": "h"}, "no earlier one of its group", id="another group's trunk"),
+    ],
+)
+def test_a_branch_without_its_trunk_is_refused(changes: dict[str, Any], message: str) -> None:
+    *trunks, branch = a_tree()
+    with pytest.raises(InputError, match=message):
+        collate([*trunks, replace(branch, **changes)])
+
+
 def test_a_new_outcome_leaves_the_old_batch_alone() -> None:
     batch = batch_of("a", "a")
 

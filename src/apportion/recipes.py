@@ -9,6 +9,7 @@
 | reinforce_plus_plus | whole       | zero             | telescoping  | whiten              | repeat |
 | grpo_process        | lines       | group mean to go | to go        | group increment std | repeat |
 | vineppo             | lines       | given            | telescoping  | none                | repeat |
+| tree                | branches    | answers through  | telescoping  | none                | repeat |
 | grpo_step           | lines       | given            | telescoping  | group times step    | repeat |
 | ppo                 | every token | given            | gae(1, 0.95) | whiten              | repeat |
 
@@ -26,7 +27,9 @@ from apportion.errors import InputError, did_you_mean
 from apportion.ledger import Recipe
 from apportion.rewards.mixing import AS_GIVEN, Bootstrapped
 from apportion.steps import splitters, spread
+from apportion.steps.branches import branches
 from apportion.values import baselines
+from apportion.values.answers import answers_through
 
 TELESCOPING_LAWS = (ledger.conservation(), ledger.consistency, ledger.traceability, ledger.silence)
 
@@ -63,6 +66,14 @@ def rloo() -> Recipe:
 def vineppo() -> Recipe:
     """Each line is worth what it changed the chance of success by. Source: arXiv:2410.01679."""
     return replace(reinforce(), name="vineppo", split=splitters.lines, value=baselines.given)
+
+
+def tree() -> Recipe:
+    """In a tree of answers each node is worth what it changed the mean outcome by, of all answers through it.
+
+    Answers that share nothing but the prompt make it `dr_grpo`.
+    """
+    return replace(reinforce(), name="tree", split=branches, value=answers_through)
 
 
 def reinforce_plus_plus() -> Recipe:
@@ -113,6 +124,7 @@ BY_NAME: dict[str, Callable[[], Recipe]] = {
     "reinforce_plus_plus": reinforce_plus_plus,
     "grpo_process": grpo_process,
     "vineppo": vineppo,
+    "tree": tree,
     "grpo_step": grpo_step,
     "ppo": ppo,
 }

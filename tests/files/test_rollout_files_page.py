@@ -77,6 +77,7 @@ def test_the_page_names_every_field_that_is_written() -> None:
         step_rewards=(1.0,),
         step_values=(1.0,),
         end_value=1.0,
+        branched_at=1,
     )
     page = PAGE.read_text(encoding="utf-8")
 

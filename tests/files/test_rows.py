@@ -287,6 +287,8 @@ def test_all_that_an_assistant_says_is_a_line_of_its_own_in_the_order_it_was_sai
             id="rewards no list",
         ),
         pytest.param({"end_value": NAN}, "end_value is nan; expected a finite number", id="NaN end value"),
+        pytest.param({"branched_at": 1.0}, "branched_at is 1.0; expected a whole number from 0", id="half a branch"),
+        pytest.param({"branched_at": 99}, "branched_at is 99; expected a whole number from 0", id="a branch too long"),
         pytest.param({"token_logprobs": [NAN, -1.0]}, "token_logprobs[0] is nan; expected a number", id="NaN logprob"),
         pytest.param({"turns": [0, NAN]}, "turns[1] is nan; expected a whole number", id="NaN turn"),
         pytest.param({"turns": [0, -(2**63) - 1]}, "turns[1] is -9223372036854775809;", id="a turn below int64"),

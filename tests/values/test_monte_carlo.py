@@ -72,9 +72,7 @@ def test_a_value_is_the_mean_score_of_the_continuations_of_the_text_before_the_s
 
 def test_credit_from_such_values_telescopes_to_outcome_minus_starting_value() -> None:
     source = Continuations({(7,): [1.0, 0.0], (7, 1): [1.0, 1.0], (7, 1, 2): [0.0, 0.0]})
-    recipe = replace(
-        recipes.by_name("vineppo"), split=splitters.every_token, value=source.values(2)
-    )
+    recipe = replace(recipes.by_name("vineppo"), split=splitters.every_token, value=source.values(2))
     ledger = apportion(collate([rollout(1, 2, 3)]), recipe).require_laws()
     assert ledger.credit.tolist() == [[0.5, -1.0, 0.0]]
     assert ledger.credit.sum() == 0.0 - 0.5
@@ -163,7 +161,7 @@ def test_a_budget_is_never_passed_and_what_it_left_open_comes_from_neighbours() 
 
 def test_a_score_outside_the_span_is_refused() -> None:
     source = Continuations({(7,): [3.0]})
-    with pytest.raises(InputError, match="3.0 lies outside the span of 0.0 to 1.0"):
+    with pytest.raises(InputError, match="lies outside the span"):
         values_of([rollout(1)], source.scores)
 
 

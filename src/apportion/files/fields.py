@@ -43,6 +43,13 @@ def flag(entry: Any, name: str, place: str) -> bool:
     return bool(entry)
 
 
+def count(entry: Any, most: int, name: str, place: str) -> int:
+    """A whole number from 0 to `most`."""
+    if type(entry) is not int or not 0 <= entry <= most:
+        raise InputError(f"{place}: {name} is {reprlib.repr(entry)}; expected a whole number from 0 to {most}")
+    return entry
+
+
 def column(row: Row, name: str, length: int, place: str) -> list[Any] | None:
     """A list with one entry a token; None where the row has none."""
     given = row.get(name)

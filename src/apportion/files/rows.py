@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from apportion.errors import InputError
-from apportion.files.fields import INT64, column, finite, flag, flags, name_of_group, needed, number, score
+from apportion.files.fields import INT64, column, count, finite, flag, flags, name_of_group, needed, number, score
 from apportion.files.storage import Row, write_rows
 from apportion.files.words import IDS, MESSAGES, TEXT, Tokens
 from apportion.rollouts import ROUNDING, Rollout, Rollouts
@@ -44,6 +44,7 @@ def row_of(rollout: Rollout) -> Row:
         "step_rewards": _list(rollout.step_rewards),
         "step_values": _list(rollout.step_values),
         "end_value": rollout.end_value,
+        "branched_at": rollout.branched_at or None,
     }
     return {name: value for name, value in row.items() if value is not None or name == "outcome"}
 
@@ -80,6 +81,7 @@ def rollout_of(row: Row, place: str, words: dict[str, int]) -> Rollout:
         step_rewards=_scores(row, "step_rewards", place),
         step_values=_scores(row, "step_values", place),
         end_value=number(row["end_value"], "end_value", place) if "end_value" in row else None,
+        branched_at=count(row.get("branched_at", 0), len(tokens.ids), "branched_at", place),
     )
 
 

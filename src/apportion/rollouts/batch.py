@@ -22,6 +22,7 @@ from apportion.rollouts.row import Rollout
 from apportion.rollouts.runs import Runs, runs_of
 from apportion.rollouts.scores import Scores
 
+PER_ROLLOUT = ("outcome", "ended", "ids", "texts", "end_values", "branched_at")
 ROUNDING = 1e-4
 """How far above 0 rounding may lift a log-probability."""
 
@@ -38,6 +39,7 @@ class Rollouts:
     step_rewards, step_values: one a step or one a sampled token; None where no rollout came with any.
     end_values: what was still expected after a rollout's last token, NaN where that is not known; read only where a
         rollout did not end by itself.
+    branched_at: first tokens of each rollout that stand in an earlier one of its group; 0 where it is no branch.
     """
 
     tokens: Int[Tensor, "B T"]
@@ -55,6 +57,7 @@ class Rollouts:
     step_rewards: Scores | None = None
     step_values: Scores | None = None
     end_values: Float[Tensor, " N"] | None = None
+    branched_at: Int[Tensor, " N"] | None = None
 
     def __post_init__(self) -> None:
         _check_types(self)
@@ -88,8 +91,18 @@ class Rollouts:
 
     @cached_property
     def counted_mask(self) -> Bool[Tensor, "B T"]:
-        """Tokens that take part in the loss: sampled, and of a rollout that has a vote."""
-        return self.action_mask if bool(self.votes.all()) else self.action_mask & self.of_tokens(self.votes)
+        """Tokens that take part in the loss: sampled, of a rollout that has a vote, and in no earlier one's stead."""
+        mask = self.action_mask if bool(self.votes.all()) else self.action_mask & self.of_tokens(self.votes)
+        return mask if self.branched_at is None else mask & (self.place_in_rollout >= self.of_tokens(self.branched_at))
+
+    @property
+    def place_in_rollout(self) -> Int[Tensor, "B T"]:
+        """The number of each token in its rollout, from 0; what stands in padding means nothing."""
+        place = self.valid_mask.flatten().cumsum(0) - 1
+        runs = self.runs
+        first = torch.zeros_like(self.groups)
+        first[runs.rollout[runs.opens_rollout]] = place[runs.start[runs.opens_rollout]]
+        return place.view_as(self.tokens) - self.of_tokens(first)
 
     def of_tokens(self, values: Tensor) -> Tensor:
         """Give every token its rollout's entry of `values` [N]; padding gets rollout 0's."""
@@ -108,10 +121,12 @@ class Rollouts:
         none = [None] * len(self)
         rewards, values = (none if s is None else s.rows() for s in (self.step_rewards, self.step_values))
         ends = none if self.end_values is None else _known(self.end_values)
-        return [
-            replace(self._row(n, place), step_rewards=rewards[n], step_values=values[n], end_value=ends[n])
-            for n, place in enumerate(self.places())
+        branched = [0] * len(self) if self.branched_at is None else self.branched_at.tolist()
+        given = [
+            {"step_rewards": r, "step_values": v, "end_value": e, "branched_at": b}
+            for r, v, e, b in zip(rewards, values, ends, branched, strict=True)
         ]
+        return [replace(self._row(n, place), **given[n]) for n, place in enumerate(self.places())]
 
     def places(self) -> tuple[Tensor, ...]:
         """For each rollout, where its tokens stand in a flattened token grid, in reading order."""
@@ -171,6 +186,7 @@ def _check_types(batch: Rollouts) -> None:
         "outcome": (1, floats),
         "ended": (1, truth),
         "end_values": (1, floats),
+        "branched_at": (1, integers),
         "logprobs": (2, (torch.float32,)),
         "offsets": (3, integers),
     }
@@ -206,7 +222,7 @@ def _check_shapes(batch: Rollouts) -> None:
     if len(empty):
         raise InputError(f"group {int(empty[0])} ({batch.group_names[int(empty[0])]}) has no rollout")
     scores = {name: getattr(batch, name) for name in ("step_rewards", "step_values")}
-    per_rollout = {name: getattr(batch, name) for name in ("outcome", "ended", "ids", "texts", "end_values")}
+    per_rollout = {name: getattr(batch, name) for name in PER_ROLLOUT}
     per_rollout |= {name: given.counts for name, given in scores.items() if given is not None}
     for name, column in per_rollout.items():
         if column is not None and len(column) != count:

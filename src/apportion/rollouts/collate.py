@@ -25,6 +25,7 @@ def collate(rows: Sequence[Rollout], *, dtype: torch.dtype = torch.float32, widt
         raise InputError("a batch needs at least one rollout, none came")
     for n, row in enumerate(rows):
         _check_row(n, row)
+        _check_trunk(n, row, rows[:n])
     lines = [[row] for row in rows] if width is None else _filled(rows, width)
     return _assemble(lines, list(rows), dtype)
 
@@ -89,6 +90,7 @@ def _assemble(lines: list[list[Rollout]], rows: list[Rollout], dtype: torch.dtyp
         step_rewards=_scores([row.step_rewards for row in rows]),
         step_values=_scores([row.step_values for row in rows]),
         end_values=None if all(row.end_value is None for row in rows) else _numbers([r.end_value for r in rows], dtype),
+        branched_at=torch.tensor([r.branched_at for r in rows]) if any(row.branched_at for row in rows) else None,
     )
 
 
@@ -122,3 +124,16 @@ def _check_row(n: int, row: Rollout) -> None:
         column = getattr(row, name)
         if column is not None and len(column) != length:
             raise InputError(f"rollout {n}: {name} has {len(column)} entries for {length} tokens")
+
+
+def _check_trunk(n: int, row: Rollout, earlier: Sequence[Rollout]) -> None:
+    """A branch begins as an earlier rollout of its group does."""
+    shared = row.branched_at
+    if not 0 <= shared <= len(row.tokens):
+        raise InputError(f"rollout {n}: branched_at is {shared}; expected 0 to its {len(row.tokens)} tokens")
+    begins = list(row.tokens[:shared])
+    trunks = (other for other in earlier if other.group == row.group)
+    if shared and not any(list(other.tokens[:shared]) == begins for other in trunks):
+        raise InputError(
+            f"rollout {n}: branched_at is {shared}, but no earlier one of its group begins with the same {shared} tokens"
+        )

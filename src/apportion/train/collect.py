@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import isnan, nan
 
 import torch
 
@@ -14,10 +15,12 @@ from apportion.policy.continuing import InProcess
 from apportion.policy.sampling import Sample, Sampling
 from apportion.rewards.checkers import checker
 from apportion.rollouts import Rollout, Rollouts, collate
+from apportion.steps.text import lines
 from apportion.tasks.chain import Chain
 from apportion.tasks.gym import Gym
 from apportion.tasks.problem import Problem, Task
 from apportion.tasks.prompts import Prompts
+from apportion.train import trees
 from apportion.train.config import TrainConfig
 from apportion.train.figures import PassRate, pass_rate
 from apportion.values.baselines import Value
@@ -68,8 +71,46 @@ class Collector:
 
     def rollouts(self, problems: Sequence[Problem], step: int) -> Rollouts:
         """`group` answers to every problem, not yet scored."""
-        generator = self._chance(step, "sampling")
-        return self._ask(problems, self.config.group, generator)
+        return self._ask(problems, self.config.group, self._chance(step, "sampling"))
+
+    def tree_rollouts(self, problems: Sequence[Problem], step: int) -> Rollouts:
+        """`group` answers to every problem, scored: `tree_roots` of them whole, the others branches of these."""
+        config, generator = self.config, self._chance(step, "sampling")
+        rollouts = self.scored(self._ask(problems, config.tree_roots, generator), problems)
+        missing, rng = config.group - config.tree_roots, chance(config, step, "forks")
+        for rounds_left in range(config.tree_rounds, 0, -1):
+            wanted = -(-missing // rounds_left)
+            missing -= wanted
+            forks = trees.BY_NAME[config.tree_forks](rollouts, lines(rollouts), wanted, rng)
+            rollouts = self.scored(self._grown(rollouts, forks, generator), problems)
+        return rollouts
+
+    def _grown(self, rollouts: Rollouts, forks: Sequence[trees.Fork], generator: torch.Generator) -> Rollouts:
+        """The same rollouts with a branch from every fork, group by group; a branch comes after what it left."""
+        rows = rollouts.rows()
+        prefixes = [list(fork.prefix.tokens) for fork in forks]
+        limits = [self.config.max_new_tokens - fork.prefix.sampled for fork in forks]
+        samples = self.policy.sample(prefixes, self._sampling(), generator, limits)
+        for fork, prefix, sample in zip(forks, prefixes, samples, strict=True):
+            trunk = rows[fork.of]
+            assert trunk.logprobs is not None
+            text, offsets = self.policy.spell([*prefix, *sample.tokens])
+            branch = replace(
+                trunk,
+                tokens=[*prefix, *sample.tokens],
+                action_mask=[*trunk.action_mask[: len(prefix)], *[True] * len(sample.tokens)],
+                outcome=None,
+                ended=sample.ended,
+                id=str(len(rows)),
+                text=text,
+                turns=None,
+                logprobs=[*trunk.logprobs[: len(prefix)], *sample.logprobs],
+                offsets=offsets,
+                branched_at=len(prefix),
+            )
+            rows.append(branch)
+        rows.sort(key=lambda row: int(str(row.group)))  # stable: what was there before stays before
+        return collate(rows).to(rollouts.tokens.device)
 
     def pass_rate(self, problems: Sequence[Problem], when: str) -> PassRate:
         """Pass rate of one answer to each problem, sampled as in training."""
@@ -89,9 +130,11 @@ class Collector:
 
     def scored(self, rollouts: Rollouts, problems: Sequence[Problem]) -> Rollouts:
         """The same rollouts with the judge's outcome; NaN where it could not score."""
-        owners = [problems[g] for g in rollouts.groups.tolist()]
-        scores = [self.task.score(problem, rollouts.response(n)) for n, problem in enumerate(owners)]
-        outcome = [float("nan") if score is None else score for score in scores]
+        outcome = rollouts.outcome.tolist()
+        for n, group in enumerate(rollouts.groups.tolist()):
+            if isnan(outcome[n]):  # what was judged before keeps its score
+                score = self.task.score(problems[group], rollouts.response(n))
+                outcome[n] = nan if score is None else score
         return rollouts.with_outcome(torch.tensor(outcome, dtype=torch.float32, device=rollouts.tokens.device))
 
     def monte_carlo_values(self, problems: Sequence[Problem], step: int) -> Value:

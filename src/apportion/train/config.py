@@ -46,6 +46,15 @@ class TrainConfig(BaseModel):
     top_p: float = Field(0.9, gt=0, le=1, description="most probable mass that tokens are drawn from")
     mc_samples: int = Field(6, ge=1, description="continuations of each prefix, where a recipe needs values given")
     mc_temperature_factor: float = Field(1.1, gt=0, description="their temperature, in units of `temperature`")
+    tree_roots: int = Field(
+        4, ge=1, description="answers of a group that start at the prompt, where a recipe grows trees"
+    )
+    tree_forks: Literal["even", "entropy", "uncertainty"] = Field(
+        "even", description="lines that the other answers leave them at: spread evenly, least foreseen, least known"
+    )
+    tree_rounds: int = Field(
+        1, ge=1, description="times that a tree is branched; later ones can leave earlier branches"
+    )
 
     learning_rate: float = Field(5e-6, gt=0, description="of AdamW")
     weight_decay: float = Field(0.0, ge=0, description="of AdamW")
@@ -115,6 +124,8 @@ def resolve(settings: dict[str, Any], *, place: str = "settings") -> TrainConfig
         raise InputError(
             f"{place}: task is {config.task!r} and data is {config.data!r}; `data` names the file of the task `data`"
         )
+    if config.recipe == "tree" and config.tree_roots > config.group:
+        raise InputError(f"{place}: {config.tree_roots} tree_roots in a group of {config.group}")
     if config.updates > config.prompts * config.group:
         raise InputError(
             f"{place}: {config.updates} updates a step, but only {config.prompts * config.group} rollouts for them"

@@ -20,6 +20,7 @@ from apportion.train.config import TrainConfig
 from apportion.train.figures import PassRate, ledger_figures
 from apportion.train.run_folder import RunFolder
 from apportion.train.update import Updater
+from apportion.values.answers import answers_through
 from apportion.values.baselines import given
 
 SMALL = 10_000_000
@@ -66,7 +67,8 @@ class Trainer:
         self._clock, generated_before = Clock(), self.policy.generated
         problems = self.task.sample(self.config.prompts, chance(self.config, step, "problems"))
         with self._clock.phase("sample"):
-            rollouts = self.collector.rollouts(problems, step)
+            ask = self.collector.tree_rollouts if self.recipe.value is answers_through else self.collector.rollouts
+            rollouts = ask(problems, step)
         with self._clock.phase("judge"):
             rollouts = self.collector.scored(rollouts, problems)
         with self._clock.phase("credit"):

@@ -104,8 +104,8 @@ def first_failure(least: float = 0.0) -> Boundaries:
         here, count = _columns(there), there.sum(1, keepdim=True)
         lost = (values <= least) & (here <= count)
         stop = torch.where(lost, here, here.shape[1]).amin(1, keepdim=True)
-        alive = torch.where((values > least) & (here < stop), here, 0).amax(1, keepdim=True)
-        middle = (here == (alive + stop + 1) // 2) & (here < stop)
+        alive = torch.where((values > least) & (here < stop), here, -1).amax(1, keepdim=True)
+        middle = (here == (alive + stop + 1) // 2) & (here < stop) & (alive >= 0)
         return there & ((here == 0) | (middle & (stop <= count)))
 
     return Boundaries(choose, reuse)

@@ -103,7 +103,7 @@ class _Estimation:
             for prefix in row:
                 self.tree.mark(prefix.group, prefix.tokens)
         if source.pooled:
-            self._add_answers()
+            answers_in_tree(self.tree, rollouts, self.before)
 
     def run(self) -> Estimates:
         while wanted := self._wanted():
@@ -117,14 +117,6 @@ class _Estimation:
                 break
             self._draw(affordable)
         return self._estimates()
-
-    def _add_answers(self) -> None:
-        """The answers themselves are samples: of the prompt, and of all that they run through."""
-        outcomes = self.rollouts.outcome.tolist()
-        for row, prefixes, outcome in zip(self.rollouts.rows(), self.before, outcomes, strict=True):
-            if prefixes:
-                start = max(len(prefixes[0].tokens), row.branched_at)
-                self.tree.add(row.group, row.tokens, start, self._within(outcome, row.group))
 
     def _wanted(self) -> list[Wanted]:
         """What the chosen boundaries still need."""
@@ -155,7 +147,7 @@ class _Estimation:
             answer = [*prefix.tokens, *found.tokens]
             score = self.source.score(prefix.group, answer)
             if score is not None:
-                self.tree.add(prefix.group, answer, len(prefix.tokens), self._within(score, prefix.group))
+                self.tree.add(prefix.group, answer, len(prefix.tokens), score)
             self.drawn[prefix] = self.drawn.get(prefix, 0) + 1
             self.spending.tokens += found.cost
             self.spending.samples += 1
@@ -195,13 +187,15 @@ class _Estimation:
         device = self.rollouts.tokens.device
         return Estimates(values.to(device), error.to(device), count.to(device), self.spending.tokens)
 
-    def _within(self, score: float, group: Hashable) -> float:
-        low, high = self.source.span
-        if not low <= score <= high:
-            raise InputError(
-                f"group {group!r}: a score of {score} lies outside the span of {low} to {high}; set `span`"
-            )
-        return score
+
+def answers_in_tree(tree: SampleTree, rollouts: Rollouts, before: list[list[Prefix]]) -> None:
+    """Add the answers themselves: each is a sample of its prompt, and of all that it runs through from there on.
+
+    before: the marked prefixes of each (`prefixes_before_steps`). A branch was drawn freely from where it branched.
+    """
+    for row, prefixes, outcome in zip(rollouts.rows(), before, rollouts.outcome.tolist(), strict=True):
+        if prefixes:
+            tree.add(row.group, row.tokens, max(len(prefixes[0].tokens), row.branched_at), outcome)
 
 
 def prefixes_before_steps(rollouts: Rollouts, steps: StepMap) -> list[list[Prefix]]:

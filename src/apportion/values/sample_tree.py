@@ -14,6 +14,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 
+from apportion.errors import InputError
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -79,9 +81,17 @@ class SampleTree:
             branch.node = self._nodes[group, tuple(tokens)] = _Node(len(tokens))
 
     def add(self, group: Hashable, tokens: Sequence[int], start: int, score: float) -> None:
-        """Add a sample that was drawn freely behind its first `start` tokens."""
+        """Add a sample that was drawn freely behind its first `start` tokens.
+
+        Raises InputError for a score outside the span.
+        """
+        low, high = self._span
+        if not low <= score <= high:
+            raise InputError(
+                f"group {group!r}: a score of {score} lies outside the span of {low} to {high}; set `span`"
+            )
         path: list[_Node | float] = [node for node in self._way(group, tokens) if node.depth >= start]
-        for node, following in zip(path, [*path[1:], score], strict=True):
+        for node, following in zip(path, [*path[1:], score], strict=False):  # an empty path has nothing to follow
             assert isinstance(node, _Node)
             node.nexts.append(following)
         self._fresh = False
@@ -96,14 +106,10 @@ class SampleTree:
 
     def _way(self, group: Hashable, tokens: Sequence[int]) -> list[_Node]:
         """The marked prefixes of a sequence, from the shortest."""
-        branch, way = self._roots.get(group), []
+        branches = [self._roots.get(group)]
         for token in tokens:
-            branch = branch.children.get(token) if branch else None
-            if branch is None:
-                break
-            if branch.node is not None:
-                way.append(branch.node)
-        return way
+            branches.append(branches[-1].children.get(token) if branches[-1] else None)
+        return [branch.node for branch in branches if branch and branch.node]
 
 
 def _estimate(node: _Node, low: float, high: float) -> Estimate:
