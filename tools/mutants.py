@@ -1,7 +1,7 @@
 """Break the tensor floor one expression at a time; the tests must notice every time.
 
     python tools/mutants.py                  all files
-    python tools/mutants.py --file credit.py one of them
+    python tools/mutants.py --file credit.py this one; give `--file` again for more
 
 A mutant is one changed node of a module's syntax tree: a swapped operator, a bound moved by one, a dropped `~`,
 swapped arms of `torch.where`. Each runs in a fork of this process, on a copy of the package, first against the test
@@ -236,10 +236,10 @@ def run(modules: list[str], copied: Path) -> list[Mutant]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--file", choices=TESTS, help="one module instead of all")
+    parser.add_argument("--file", choices=TESTS, action="append", help="this module (may be given again), not all")
     parser.add_argument("--list", action="store_true", help="show the mutants and run none")
     arguments = parser.parse_args()
-    modules = [arguments.file] if arguments.file else list(TESTS)
+    modules = arguments.file or list(TESTS)
     known = {(module, mutant.change) for module in modules for mutant in mutants_of(module)}
     if arguments.list:
         print(*(mutant for module in modules for mutant in mutants_of(module)), sep="\n")

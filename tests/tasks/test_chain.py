@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from apportion.errors import InputError
-from apportion.tasks.chain import Chain, first_error, judge_steps, write_answer
+from apportion.tasks.chain import Chain, exact_value, first_error, judge_steps, write_answer
 from apportion.tasks.problem import Problem
 
 PROBLEM = Problem("47A+5B-3~~?", "49")
@@ -156,3 +156,29 @@ def test_the_shipped_model_knows_the_answers(tokenizer: Any) -> None:
     responses = tokenizer.batch_decode(ids[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
     scores = [task.score(p, r) for p, r in zip(problems, responses, strict=True)]
     assert sum(scores) / len(scores) > 0.9
+
+
+def test_exact_values_by_hand() -> None:
+    # two lines to come: both right, or two slips that cancel (each slip has its opposite, 1 in 6)
+    assert exact_value(PROBLEM, "", 0.12) == pytest.approx(0.88**2 + 0.12 * 0.12 / 6)
+    assert exact_value(PROBLEM, "Abd47+5=52\n", 0.12) == pytest.approx(0.88)
+    assert exact_value(PROBLEM, "Abd47+5=53\n", 0.12) == pytest.approx(0.12 / 6)
+    assert exact_value(PROBLEM, "Abd47+5=56\n", 0.12) == 0.0
+    assert exact_value(PROBLEM, "Abd47+5=52\nBfa52-3=49\n", 0.12) == 1.0
+    assert exact_value(PROBLEM, "Abd47+5=53\nBfa53-4=49\n", 0.12) == 0.0  # a line that makes another move
+    assert exact_value(PROBLEM, RIGHT, 0.12) == 1.0
+    assert exact_value(PROBLEM, RIGHT.replace("\n49", "\n48"), 0.12) == 0.0
+
+
+def test_exact_values_are_how_often_a_writer_ends_right() -> None:
+    rng, task = random.Random(3), Chain(4, 1)
+    ends: dict[int, list[bool]] = {}
+    problem = task.held_out(1)[0]
+    for _ in range(6000):
+        lines = write_answer(problem, rng, error=0.3).split("\n")
+        value = round(1e6 * exact_value(problem, "\n".join(lines[:2]) + "\n", 0.3))
+        ends.setdefault(value, []).append(lines[-1] == problem.answer)
+    assert len(ends) > 3
+    for value, right in ends.items():
+        if len(right) > 300:
+            assert sum(right) / len(right) == pytest.approx(value / 1e6, abs=0.06)

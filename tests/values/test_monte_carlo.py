@@ -174,3 +174,16 @@ def test_a_wider_span_widens_the_error() -> None:
 
     assert float(wide.estimate(batch, steps).error) == pytest.approx(2 * float(narrow.estimate(batch, steps).error))
     assert wide.estimate(batch, steps).value.tolist() == [[0.0]]
+
+
+def test_steps_of_rollouts_that_are_left_out_take_their_starting_value() -> None:
+    source = Continuations({(7,): [1.0, 0.0], (7, 1): [1.0, 1.0]})
+    batch = collate([rollout(1, 2, outcome=1.0), rollout(3, 4, 5, outcome=0.0)])
+    steps = splitters.every_token(batch)
+    values = replace(source.values(2), which=lambda rollouts: rollouts.outcome > 0)
+
+    found = values.estimate(batch, steps)
+
+    assert set(source.asked) == {(7,), (7, 1)}
+    assert found.value.tolist() == [[0.5, 1.0, 0.0], [0.5, 0.5, 0.5]]
+    assert found.count.tolist() == [[2, 2, 0], [2, 0, 0]]

@@ -188,3 +188,34 @@ def _judge_step(line: str, value: str, name: str, move: str) -> tuple[bool, str]
         return False, "unreadable"
     *stated, result = match.groups()
     return stated == [name, value, move] and int(result) == int(value) + int(move), result
+
+
+def exact_value(problem: Problem, response: str, error: float) -> float:
+    """Work out the probability that an answer which begins with these whole lines ends right.
+
+    By a writer as `write_answer` is: each line that is still to come errs with probability `error`, by one of `SLIPS`,
+    and the rest continues honestly. 0 where a line cannot be read or follows from nothing that stands there.
+    """
+    true, moves, _ = _read(problem)
+    value, lines = str(true), _lines(response)
+    for name, move, line in zip(NAMES, moves, lines, strict=False):
+        match = _STEP.fullmatch(line)
+        if match is None or list(match.groups()[:3]) != [name, value, move]:
+            return 0.0
+        value, true = match.group(4), true + int(move)
+    if len(lines) > len(moves):
+        return float(lines[len(moves) :] == [problem.answer])
+    chances = {int(value) - true: 1.0}
+    for _ in moves[len(lines) :]:
+        chances = _spread(chances, error)
+    return chances.get(0, 0.0)
+
+
+def _spread(chances: dict[int, float], error: float) -> dict[int, float]:
+    """How far from the true value a writer is after one more line, from how far before it."""
+    after: dict[int, float] = {}
+    for off, chance in chances.items():
+        slips = [slip for slip in SLIPS if abs(off + slip) <= FARTHEST]
+        for slip, share in [(0, 1 - error), *((slip, error / len(slips)) for slip in slips)]:
+            after[off + slip] = after.get(off + slip, 0.0) + chance * share
+    return after

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from apportion.errors import InputError
@@ -66,6 +66,7 @@ class MonteCarlo:
     budget: tokens generated at most; what is not known by then is filled in, with a warning.
     pooled: every answer and continuation that runs through a prefix counts as a sample of it, wherever it started
     (`sample_tree`); False = a prefix's own continuations alone, as published.
+    which: the rollouts whose steps are valued; the steps of the others all take their starting value.
 
     Identical prefixes, of one answer or of several of a group, are valued once.
     """
@@ -77,6 +78,7 @@ class MonteCarlo:
     span: tuple[float, float] = (0.0, 1.0)
     budget: int | None = None
     pooled: bool = True
+    which: Callable[[Rollouts], Bool[Tensor, " N"]] = field(default=lambda rollouts: rollouts.votes)
 
     def __call__(self, rollouts: Rollouts, steps: StepMap, rewards: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
         return self.estimate(rollouts, steps).value.to(rewards.dtype)
@@ -98,6 +100,7 @@ class _Estimation:
         self.tree, self.spending = SampleTree(source.span), Spending()
         self.drawn: dict[Prefix, int] = {}  # continuations that each prefix was given
         self.there = torch.zeros(len(rollouts), steps.width + 1, dtype=torch.bool)
+        self.which = source.which(rollouts).cpu()
         for n, row in enumerate(self.before):
             self.there[n, : len(row)] = True
             for prefix in row:
@@ -120,7 +123,8 @@ class _Estimation:
 
     def _wanted(self) -> list[Wanted]:
         """What the chosen boundaries still need."""
-        chosen = self.source.boundaries.choose(self._values(settled=True), self.there)
+        chosen = self.source.boundaries.choose(self._values(settled=True), self.there) & self.which.unsqueeze(1)
+        chosen[:, 0] = self.there[:, 0]
         prefixes = dict.fromkeys(row[k] for n, row in enumerate(self.before) for k in range(len(row)) if chosen[n, k])
         needs = {prefix: self._needs(prefix) for prefix in prefixes}
         errors = [self._estimate(prefix).error for prefix, need in needs.items() if not need]
@@ -172,6 +176,7 @@ class _Estimation:
 
     def _estimates(self) -> Estimates:
         known = self._values(settled=False)
+        known[~self.which, 1:] = float("nan")
         values = torch.where(self.there, self.source.boundaries.fill(known), 0)[:, :-1]
         error, count = torch.full(values.shape, float("nan")).double(), torch.zeros(values.shape, dtype=torch.int64)
         for n, row in enumerate(self.before):
