@@ -22,6 +22,7 @@ DTYPES = st.sampled_from([torch.float32, torch.float64])
 RECIPES = [pytest.param(make(), id=name) for name, make in recipes.BY_NAME.items()]
 TO_GO = ("grpo_process", "ppo")  # these fold later credit into earlier steps: their law is the peeled one
 OVER_THE_BATCH = ("reinforce_plus_plus", "ppo")  # these whiten
+BY_CONTEXT = ("tree",)  # these tell states apart by all that was said, so only padding may hold anything
 every_recipe = pytest.mark.parametrize("recipe", RECIPES)
 
 
@@ -70,7 +71,11 @@ def test_padding_and_what_stands_on_tokens_that_were_not_sampled_never_show(
     batch = collate(rows, dtype=dtype)
     clean = ledger_of(batch, recipe)
 
-    wide = ledger_of(poisoned(batch, extra), recipe)
+    wider = poisoned(batch, extra)
+    if recipe.name in BY_CONTEXT:
+        context = torch.nn.functional.pad(batch.tokens, (0, extra))
+        wider = replace(wider, tokens=torch.where(wider.valid_mask, context, wider.tokens))
+    wide = ledger_of(wider, recipe)
 
     assert torch.equal(wide.advantage, torch.nn.functional.pad(clean.advantage, (0, extra)))
     assert torch.equal(wide.mask, torch.nn.functional.pad(clean.mask, (0, extra)))

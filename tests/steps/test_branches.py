@@ -42,3 +42,8 @@ def test_answers_that_share_nothing_are_one_step_each(rows: list[Rollout]) -> No
     apart = [Rollout([100 + n, *row.tokens], [False, *row.action_mask], row.group, 0.0) for n, row in enumerate(rows)]
     batch = collate(apart)
     assert branches(batch).number.equal(whole(batch).number)
+
+
+def test_an_answer_without_a_vote_makes_no_parting() -> None:
+    rows = [answer(1, 2), Rollout([9, 1, 3], [False, True, True], "g", None)]
+    assert branches(collate(rows)).counts.tolist()[0] == 1

@@ -38,7 +38,7 @@ def test_the_credit_of_a_tree_by_hand() -> None:
 def test_a_branch_that_was_not_scored_has_no_vote_anywhere() -> None:
     rows = [answer(1, 2, outcome=1.0), answer(1, 3, outcome=None, branched_at=2)]
     ledger = apportion(collate(rows), recipes.tree())
-    assert ledger.value.tolist() == [[1.0, 1.0], [0.0, 0.0]]
+    assert ledger.value.tolist() == [[1.0, 0.0], [0.0, 0.0]]  # nobody parts from it
     assert ledger.advantage.tolist() == [[0, 0, 0], [0, 0, 0]]
 
 

@@ -13,7 +13,7 @@ from apportion.steps.grid import StepMap, number_steps
 
 @dataclass
 class _Twig:
-    """A token in a group's tree, with the answers that run through it."""
+    """A token in a group's tree. answers: those with a vote that run through it."""
 
     answers: int = 0
     children: dict[int, _Twig] = field(default_factory=dict)
@@ -24,15 +24,15 @@ def branches(rollouts: Rollouts) -> StepMap:
 
     Where the world answers them differently they part at the next token that each samples. Whether they were sampled
     as branches or only happen to begin alike makes no difference. An answer that parts from all others at its first
-    token is one step, as with `whole`.
+    token is one step, as with `whole`. Answers without a vote part from nobody.
     """
-    rows, places = rollouts.rows(), rollouts.places()
+    rows, places, votes = rollouts.rows(), rollouts.places(), rollouts.votes.tolist()
     roots: dict[Hashable, _Twig] = {}
-    for row in rows:
+    for row, vote in zip(rows, votes, strict=True):
         twig = roots.setdefault(row.group, _Twig())
         for token in row.tokens:
             twig = twig.children.setdefault(token, _Twig())
-            twig.answers += 1
+            twig.answers += vote
     starts = torch.zeros(rollouts.tokens.numel(), dtype=torch.bool, device=rollouts.tokens.device)
     for row, place in zip(rows, places, strict=True):
         twig, parted = roots[row.group], False
