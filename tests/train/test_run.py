@@ -58,6 +58,30 @@ def test_monte_carlo_continuations_are_counted_as_generated_tokens(tmp_path):
     assert rows[0]["generated_tokens"] > 1.5 * plain[0]["generated_tokens"]
 
 
+def test_values_to_a_standard_error_of_some_steps_of_the_best_answers_cost_less(tmp_path):
+    plain = train(tmp_path / "plain", recipe="vineppo", steps=1, mc_samples=4).rows("metrics.jsonl")[0]
+    lean = {"mc_error": 0.25, "mc_boundaries": "refine:0.3", "mc_best_share": 0.5}
+    run = train(tmp_path / "lean", recipe="vineppo", steps=1, **lean)
+    assert run.rows("metrics.jsonl")[0]["generated_tokens"] < 0.6 * plain["generated_tokens"]
+    rows = [json.loads(line)["ledger"] for line in (run.ledgers / "step-000000.jsonl").read_text().splitlines()]
+    assert {1, max(len(row["credit"]) for row in rows)} <= {len(row["credit"]) for row in rows}
+
+
+@pytest.mark.parametrize("forks", ["even", "entropy", "uncertainty"])
+def test_trees_generate_fewer_tokens_than_they_train_answers_on(tmp_path, forks):
+    settings = {"tree_roots": 2, "tree_rounds": 2, "tree_forks": forks}
+    run = train(tmp_path / "run", recipe="tree", steps=1, **settings)
+    metrics = run.rows("metrics.jsonl")[0]
+    rows = [json.loads(line) for line in (run.ledgers / "step-000000.jsonl").read_text().splitlines()]
+
+    assert len(rows) == 16
+    branches = [row for row in rows if row.get("branched_at")]
+    assert len(branches) == 8
+    shared = sum(row["branched_at"] - len(row["prompt"]) for row in branches)
+    assert metrics["generated_tokens"] == metrics["trained_tokens"] == metrics["sampled_tokens"] - shared
+    assert metrics["mismatch_max"] < 1e-3
+
+
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path):
     one, two, other = (
         (train(tmp_path / name, steps=2, seed=seed).path / "metrics.jsonl").read_bytes()

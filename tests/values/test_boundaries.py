@@ -9,6 +9,7 @@ from torch import Tensor
 from apportion.errors import InputError
 from apportion.values.boundaries import (
     Boundaries,
+    by_name,
     every,
     every_nth,
     first,
@@ -96,3 +97,15 @@ def test_filling_keeps_what_is_known_and_leaves_unknown_rows_alone(fill: object)
 def test_choices_that_make_no_sense_are_refused(make: object) -> None:
     with pytest.raises(InputError):
         make()  # type: ignore[operator]
+
+
+def test_choices_have_names() -> None:
+    truth = [0.5, 0.5, 0.3, 0.0, 0.0]
+    asked_by_name = {name: asked(by_name(name), truth)[0] for name in ("every", "first:1", "nth:3", "refine:0.4")}
+    assert asked_by_name == {"every": [0, 1, 2, 3], "first:1": [0], "nth:3": [0, 3], "refine:0.4": [0, 2]}
+
+
+@pytest.mark.parametrize("name", ["evry", "first", "first:x", "refine:", "every:2", "nth:-1"])
+def test_a_name_that_there_is_not_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="there are no boundaries"):
+        by_name(name)

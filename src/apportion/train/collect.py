@@ -14,6 +14,7 @@ from apportion.policy.causal import CausalPolicy
 from apportion.policy.continuing import InProcess
 from apportion.policy.sampling import Sample, Sampling
 from apportion.rewards.checkers import checker
+from apportion.rewards.schedules import best_of_group
 from apportion.rollouts import Rollout, Rollouts, collate
 from apportion.steps.text import lines
 from apportion.tasks.chain import Chain
@@ -23,9 +24,10 @@ from apportion.tasks.prompts import Prompts
 from apportion.train import trees
 from apportion.train.config import TrainConfig
 from apportion.train.figures import PassRate, pass_rate
+from apportion.values import boundaries
 from apportion.values.baselines import Value
 from apportion.values.monte_carlo import MonteCarlo
-from apportion.values.rules import uniform
+from apportion.values.rules import adaptive, uniform
 
 GYM = "gym:"
 
@@ -138,7 +140,11 @@ class Collector:
         return rollouts.with_outcome(torch.tensor(outcome, dtype=torch.float32, device=rollouts.tokens.device))
 
     def monte_carlo_values(self, problems: Sequence[Problem], step: int) -> Value:
-        """Values by continuing each prefix with this policy and asking the same judge."""
+        """Values by continuing prefixes with this policy and asking the same judge.
+
+        As many for each as published, or, to a standard error, what it takes: then answers and continuations count for
+        all that they run through, as if `mc_temperature_factor` were 1.
+        """
         prompts = [self.policy.encode(problem.prompt) for problem in problems]
         sampling = self._sampling(temperature=self.config.temperature * self.config.mc_temperature_factor)
         engine = InProcess(self.policy, sampling, self._chance(step, "monte carlo"))
@@ -147,7 +153,16 @@ class Collector:
             assert isinstance(group, int)
             return self.task.score(problems[group], self.answer(tokens, len(prompts[group])))
 
-        return MonteCarlo(engine, score, uniform(self.config.mc_samples), pooled=False)
+        config, share = self.config, self.config.mc_best_share
+        return MonteCarlo(
+            engine,
+            score,
+            rule=uniform(config.mc_samples) if config.mc_error is None else adaptive(config.mc_error),
+            boundaries=boundaries.by_name(config.mc_boundaries),
+            budget=config.mc_budget,
+            pooled=config.mc_error is not None,
+            which=lambda batch: best_of_group(batch.outcome, batch.groups, batch.votes, share=share),
+        )
 
     def answer(self, tokens: Sequence[int], prompt_length: int) -> str:
         text, offsets = self.policy.spell(tokens)

@@ -18,6 +18,7 @@ from apportion.losses import REDUCTIONS
 from apportion.policy.causal import EMBEDDED as EMBEDDED_MODEL
 from apportion.recipes import BY_NAME
 from apportion.rewards.mixing import Bootstrapped
+from apportion.values import boundaries
 
 
 class TrainConfig(BaseModel):
@@ -45,6 +46,16 @@ class TrainConfig(BaseModel):
     temperature: float = Field(0.7, gt=0, description="of sampling, and of all log-probabilities")
     top_p: float = Field(0.9, gt=0, le=1, description="most probable mass that tokens are drawn from")
     mc_samples: int = Field(6, ge=1, description="continuations of each prefix, where a recipe needs values given")
+    mc_error: float | None = Field(
+        None, gt=0, lt=0.5, description="standard error to sample each prefix to, instead of `mc_samples` for all"
+    )
+    mc_boundaries: str = Field(
+        "every", description=f"steps that are valued so, the others from these: {', '.join(boundaries.NAMES)}"
+    )
+    mc_best_share: float = Field(
+        1.0, gt=0, le=1, description="share of each group, the best, that is credited by steps; the rest by outcome"
+    )
+    mc_budget: int | None = Field(None, ge=1, description="tokens that continuations may have in a step, at most")
     mc_temperature_factor: float = Field(1.1, gt=0, description="their temperature, in units of `temperature`")
     tree_roots: int = Field(
         4, ge=1, description="answers of a group that start at the prompt, where a recipe grows trees"
@@ -113,6 +124,7 @@ def resolve(settings: dict[str, Any], *, place: str = "settings") -> TrainConfig
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         raise InputError(f"{place}: {key} is {first['input']!r}; {first['msg'].lower()}") from error
+    boundaries.by_name(config.mc_boundaries)
     _refuse_unknown("recipe", config.recipe, BY_NAME)
     if isinstance(BY_NAME[config.recipe]().reward, Bootstrapped):
         raise InputError(

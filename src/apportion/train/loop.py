@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -96,7 +97,11 @@ class Trainer:
         recipe = self.recipe
         if recipe.value is given:
             recipe = replace(recipe, value=self.collector.monte_carlo_values(problems, step))
-        return apportion(rollouts, recipe).require_laws()
+        if self.config.mc_best_share == 1:
+            return apportion(rollouts, recipe).require_laws()
+        with warnings.catch_warnings():  # the steps of the others have one value, and so make one step
+            warnings.filterwarnings("ignore", message=".*rollouts are credited as a whole")
+            return apportion(rollouts, replace(recipe, min_spread=recipe.min_spread or 0.0)).require_laws()
 
     def _write_down(self, step: int, metrics: dict[str, Any], ledger: Ledger) -> None:
         self.run.append("metrics.jsonl", metrics)

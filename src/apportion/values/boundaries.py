@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from apportion.errors import InputError
+from apportion.errors import InputError, did_you_mean
 
 Choose = Callable[[Float[Tensor, "N L"], Bool[Tensor, "N L"]], Bool[Tensor, "N L"]]
 """(values, NaN where not known yet; where there is a boundary) -> the boundaries wanted, known or not."""
@@ -109,6 +109,31 @@ def first_failure(least: float = 0.0) -> Boundaries:
         return there & ((here == 0) | (middle & (stop <= count)))
 
     return Boundaries(choose, reuse)
+
+
+PLAIN: dict[str, Callable[[], Boundaries]] = {"every": every, "refine": refine, "first_failure": first_failure}
+COUNTED: dict[str, Callable[[int], Boundaries]] = {"first": first, "nth": every_nth}
+NAMES = ("every", "first:M", "nth:N", "refine", "refine:GAP", "first_failure")
+
+
+def by_name(name: str) -> Boundaries:
+    """Make one of `NAMES`; any other raises InputError with the nearest."""
+    kind, colon, argument = name.partition(":")
+    if not colon and kind in PLAIN:
+        return PLAIN[kind]()
+    if kind in COUNTED and argument.isdecimal():
+        return COUNTED[kind](int(argument))
+    if kind == "refine" and _is_number(argument):
+        return refine(float(argument))
+    raise InputError(f"there are no boundaries {name!r}{did_you_mean(name, NAMES)}")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _refuse_few(name: str, count: int) -> None:
