@@ -174,7 +174,7 @@ def test_what_a_branch_shares_counts_where_it_was_sampled_alone(width: int) -> N
     [
         pytest.param({"branched_at": 6}, "rollout 2: branched_at is 6; expected 0 to its 5 tokens", id="past its end"),
         pytest.param({"branched_at": -1}, "rollout 2: branched_at is -1", id="before its beginning"),
-        pytest.param({"branched_at": 4}, "no earlier one of its group begins with the same 4 tokens", id="no trunk"),
+        pytest.param({"branched_at": 4}, "branched_at is 4, but no earlier one of its group", id="no trunk"),
         pytest.param({"group": "h"}, "no earlier one of its group", id="another group's trunk"),
     ],
 )

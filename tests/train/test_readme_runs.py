@@ -13,7 +13,16 @@ from apportion import cli
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 COMMANDS = [line.partition("#")[0].split()[1:] for line in re.findall(r"^apportion train.*$", README, re.MULTILINE)]
-SMALLER = {"steps": 2, "prompts": 2, "group": 2, "chain_steps": 2, "max_new_tokens": 24, "held_out": 4, "mc_samples": 1}
+SMALLER = {
+    "steps": 2,
+    "prompts": 2,
+    "group": 2,
+    "tree_roots": 1,
+    "chain_steps": 2,
+    "max_new_tokens": 24,
+    "held_out": 4,
+    "mc_samples": 1,
+}
 
 
 def test_the_training_commands_run_one_after_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

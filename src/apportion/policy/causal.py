@@ -28,14 +28,15 @@ WHOLE_LOGITS = 2**22
 class CausalPolicy:
     """A causal language model with its tokenizer.
 
-    generated: tokens sampled so far, whatever for.
+    generated: tokens sampled so far, whatever for. read: tokens of prompts that the model was run over for that; what
+    several prompts of a lot share counts once.
     """
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.ends = _end_ids(model, tokenizer)
-        self.generated = 0
+        self.generated = self.read = 0
         self._speller = Speller(tokenizer)
 
     @classmethod
@@ -111,6 +112,7 @@ class CausalPolicy:
         self.refuse_long(longest, limit)
         samples = sample(self.model, prompts, sampling, self.ends, generator, limits)
         self.generated += sum(len(one.tokens) for one in samples)
+        self.read += sum(one.read for one in samples)
         return samples
 
     def refuse_long(self, prompt: int, answer: int) -> None:

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from apportion.errors import InputError
+from apportion.policy.prefill import read
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,13 @@ class Sample:
     logprobs: of the sampled tokens, in nats, at the sampling temperature over the whole vocabulary (before the cut to
     `top_p`), in float32: what a trainer's forward pass gives for the same tokens.
     ended: the last token is an end-of-text token, as against cut off at `max_new_tokens`.
+    read: tokens of the prompt that the model was run over for it; the others were read for another sample of its lot.
     """
 
     tokens: list[int]
     logprobs: list[float]
     ended: bool
+    read: int
 
 
 def sample(
@@ -69,8 +72,9 @@ def _sample_lot(
     limits: Sequence[int],
 ) -> list[Sample]:
     device = model.device
-    ids, attention = _left_padded(prompts, device)
-    positions = (attention.cumsum(1) - 1).clamp(min=0)
+    reading = read(model, prompts)
+    logits, cache, attention = reading.logits, reading.cache, reading.attention
+    positions = attention.sum(1, keepdim=True)
     end_ids = torch.tensor(sorted(ends), device=device)
     rows = torch.arange(len(prompts), device=device)  # the prompt that each running row continues
     longest = torch.tensor(limits, device=device)
@@ -80,19 +84,9 @@ def _sample_lot(
     lengths = torch.zeros(len(prompts), dtype=torch.int64, device=device)
     ended = torch.zeros(len(prompts), dtype=torch.bool, device=device)
     running = torch.ones_like(rows, dtype=torch.bool)  # of the rows still in the cache, those not yet ended
-    cache = None
 
     for t in range(max(limits)):
-        out = model(
-            input_ids=ids,
-            attention_mask=attention,
-            position_ids=positions,
-            cache=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        cache = out.cache
-        drawn, drawn_logprobs = draw(out.logits[:, -1], sampling, generator)
+        drawn, drawn_logprobs = draw(logits, sampling, generator)
         tokens[rows[running], t] = drawn[running]
         logprobs[rows[running], t] = drawn_logprobs[running]
         lengths[rows[running]] = t + 1
@@ -103,15 +97,23 @@ def _sample_lot(
             break
         if int(running.sum()) <= 0.75 * len(running):  # drop ended rows once they are many
             kept = running.nonzero().squeeze(1)
-            cache.batch_select_indices(kept)
+            cache.reorder_cache(kept)
             rows, drawn, attention, positions = rows[kept], drawn[kept], attention[kept], positions[kept]
             running = torch.ones_like(kept, dtype=torch.bool)
         ids = drawn.unsqueeze(1)
         attention = torch.cat([attention, torch.ones_like(ids)], dim=1)
-        positions = positions[:, -1:] + 1
+        out = model(
+            input_ids=ids,
+            attention_mask=attention,
+            position_ids=positions,
+            cache=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        logits, cache, positions = out.logits[:, -1], out.cache, positions + 1
 
-    columns = zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), ended.tolist(), strict=True)
-    return [Sample(ids[:n], probs[:n], end) for ids, probs, n, end in columns]
+    columns = zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), ended.tolist(), reading.fresh, strict=True)
+    return [Sample(ids[:n], probs[:n], end, fresh) for ids, probs, n, end, fresh in columns]
 
 
 def draw(
@@ -138,10 +140,3 @@ def _nucleus(probs: Tensor, top_p: float) -> Tensor:
     mass_before = ordered.cumsum(-1) - ordered
     ordered = torch.where(mass_before < top_p, ordered, 0)
     return torch.zeros_like(probs).scatter(-1, places, ordered)
-
-
-def _left_padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    width = max(len(prompt) for prompt in prompts)
-    ids = [[0] * (width - len(prompt)) + list(prompt) for prompt in prompts]
-    seen = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
-    return torch.tensor(ids, device=device), torch.tensor(seen, device=device)

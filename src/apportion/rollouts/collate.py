@@ -135,5 +135,5 @@ def _check_trunk(n: int, row: Rollout, earlier: Sequence[Rollout]) -> None:
     trunks = (other for other in earlier if other.group == row.group)
     if shared and not any(list(other.tokens[:shared]) == begins for other in trunks):
         raise InputError(
-            f"rollout {n}: branched_at is {shared}, but no earlier one of its group begins with the same {shared} tokens"
+            f"rollout {n}: branched_at is {shared}, but no earlier one of its group begins with the same tokens"
         )
