@@ -187,3 +187,16 @@ def test_steps_of_rollouts_that_are_left_out_take_their_starting_value() -> None
     assert set(source.asked) == {(7,), (7, 1)}
     assert found.value.tolist() == [[0.5, 1.0, 0.0], [0.5, 0.5, 0.5]]
     assert found.count.tolist() == [[2, 2, 0], [2, 0, 0]]
+
+
+def test_continuations_count_beyond_their_own_prefix_unless_values_are_to_be_as_published() -> None:
+    # the continuation of 7 is the token 1000, and so runs through the second prefix
+    source = Continuations({(7,): [1.0], (7, 1000): [0.0]})
+    batch = collate([rollout(1000, 5, outcome=1.0)])
+    steps = splitters.every_token(batch)
+
+    published = source.values(1).estimate(batch, steps)
+    pooled = MonteCarlo(source, source.score, rules.uniform(1), answers=False).estimate(batch, steps)
+
+    assert (published.count.tolist(), published.value.tolist()) == ([[1, 1]], [[1.0, 0.0]])
+    assert (pooled.count.tolist(), pooled.value.tolist()) == ([[1, 2]], [[0.5, 0.5]])

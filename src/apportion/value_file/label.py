@@ -89,7 +89,7 @@ def _estimate(work: Work, meter: Meter, settings: Settings, console: Console) ->
         settings.rule(),
         boundaries.by_name(settings.boundaries),
         budget=settings.budget,
-        pooled=settings.same_policy,
+        answers=settings.same_policy,
     )
     with Display(console, meter) as display:
         return values.estimate(work.rollouts, work.steps, display)

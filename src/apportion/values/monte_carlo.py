@@ -64,8 +64,9 @@ class MonteCarlo:
 
     rule: how many continuations a prefix gets. boundaries: at which steps. span: lowest and highest score.
     budget: tokens generated at most; what is not known by then is filled in, with a warning.
-    pooled: every answer and continuation that runs through a prefix counts as a sample of it, wherever it started
-    (`sample_tree`); False = a prefix's own continuations alone, as published.
+    pooled: every sample counts for all prefixes that it runs through (`sample_tree`); False = only for the one that it
+    was drawn from, as published. answers: the rollouts' own answers are such samples too; only where the engine samples
+    as they were sampled.
     which: the rollouts whose steps are valued; the steps of the others all take their starting value.
 
     Identical prefixes, of one answer or of several of a group, are valued once.
@@ -78,6 +79,7 @@ class MonteCarlo:
     span: tuple[float, float] = (0.0, 1.0)
     budget: int | None = None
     pooled: bool = True
+    answers: bool = True
     which: Callable[[Rollouts], Bool[Tensor, " N"]] = field(default=lambda rollouts: rollouts.votes)
 
     def __call__(self, rollouts: Rollouts, steps: StepMap, rewards: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
@@ -105,7 +107,7 @@ class _Estimation:
             self.there[n, : len(row)] = True
             for prefix in row:
                 self.tree.mark(prefix.group, prefix.tokens)
-        if source.pooled:
+        if source.pooled and source.answers:
             answers_in_tree(self.tree, rollouts, self.before)
 
     def run(self) -> Estimates:
@@ -151,11 +153,17 @@ class _Estimation:
             answer = [*prefix.tokens, *found.tokens]
             score = self.source.score(prefix.group, answer)
             if score is not None:
-                self.tree.add(prefix.group, answer, len(prefix.tokens), score)
+                self._add(prefix, answer, score)
             self.drawn[prefix] = self.drawn.get(prefix, 0) + 1
             self.spending.tokens += found.cost
             self.spending.samples += 1
             self.progress(self.spending)
+
+    def _add(self, prefix: Prefix, answer: list[int], score: float) -> None:
+        if self.source.pooled:
+            self.tree.add(prefix.group, answer, len(prefix.tokens), score)
+        else:
+            self.tree.add_alone(prefix.group, prefix.tokens, score)
 
     def _needs(self, prefix: Prefix) -> int:
         return max(0, self.source.rule(self._estimate(prefix), self.drawn.get(prefix, 0)))

@@ -33,7 +33,8 @@ def adaptive(error: float = 0.18, *, least: int = 1, most: int | None = None) ->
 
     Guarantee: when the rule stops, the belief that `sample_tree.standard_error` describes has at most the standard
     deviation `error` (times the width of the span of scores). A stopping rule that looks at the samples alone does not
-    change a belief, so over values spread as Jeffreys' prior has them the root mean squared error is at most `error`.
+    change a belief, so over values spread as Jeffreys' prior has them its mean, (total + 1/2) / (count + 1), is off by
+    at most `error` in the root mean square. The mean of few samples, which is the value, is off by a little more.
     For no value does it take more than ceil(1 / (4 error^2)) - 2 samples, a ceiling that `most` may lower.
     Raises InputError unless 0 < error < 1/2 and 1 <= least <= most.
 

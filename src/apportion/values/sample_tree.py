@@ -96,6 +96,12 @@ class SampleTree:
             node.nexts.append(following)
         self._fresh = False
 
+    def add_alone(self, group: Hashable, prefix: Sequence[int], score: float) -> None:
+        """Add a sample that counts for the marked prefix that it started at, and for no other."""
+        self._refuse_outside(group, score)
+        self._nodes[group, tuple(prefix)].nexts.append(score)
+        self._fresh = False
+
     def estimate(self, group: Hashable, tokens: Sequence[int]) -> Estimate:
         """The value of a marked prefix."""
         if not self._fresh:
@@ -110,6 +116,13 @@ class SampleTree:
         for token in tokens:
             branches.append(branches[-1].children.get(token) if branches[-1] else None)
         return [branch.node for branch in branches if branch and branch.node]
+
+    def _refuse_outside(self, group: Hashable, score: float) -> None:
+        low, high = self._span
+        if not low <= score <= high:
+            raise InputError(
+                f"group {group!r}: a score of {score} lies outside the span of {low} to {high}; set `span`"
+            )
 
 
 def _estimate(node: _Node, low: float, high: float) -> Estimate:
