@@ -46,6 +46,16 @@ def test_rollouts_in_one_row_do_not_see_each_other() -> None:
     torch.testing.assert_close(found, torch.tensor([[0.49328, 0.574, 0.7, 0.1, -1.112, -1.6]]), rtol=0, atol=1e-6)
 
 
+@pytest.mark.usefixtures("way")
+def test_gradients_go_through_where_they_are_wanted() -> None:
+    rewards, values = torch.zeros(1, 2), torch.tensor([[0.5, 0.25]], requires_grad=True)
+
+    token_gae(batch_of("aa"), rewards, values, gamma=1.0, lam=0.5)[0, 0].backward()
+
+    assert values.grad is not None
+    assert values.grad.tolist() == [[-1.0, 0.5]]
+
+
 def laid(batch: Rollouts, numbers: Tensor) -> Tensor:
     """Numbers on the sampled tokens, garbage on all others."""
     grid = torch.full(batch.tokens.shape, NAN, dtype=torch.float64)

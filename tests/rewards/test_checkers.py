@@ -159,6 +159,7 @@ def test_matches_compares_what_the_last_match_holds() -> None:
     assert check("Answer: 3\nAnswer: 4", "3") == 0.0
     assert check("4", "4") == 0.0
     assert matches(r"\d+")("from 3 to 4", "4") == 1.0
+    assert matches(r"(\d+) (\w+)")("4 apples", "4") == 1.0
 
 
 def test_a_broken_pattern_is_refused_by_name() -> None:

@@ -200,3 +200,17 @@ def test_continuations_count_beyond_their_own_prefix_unless_values_are_to_be_as_
 
     assert (published.count.tolist(), published.value.tolist()) == ([[1, 1]], [[1.0, 0.0]])
     assert (pooled.count.tolist(), pooled.value.tolist()) == ([[1, 2]], [[0.5, 0.5]])
+
+
+def test_progress_is_told_after_every_continuation() -> None:
+    source = Continuations({(7,): [1.0, 0.0], (7, 1): [1.0, 1.0]})
+    batch = collate([rollout(1, 2, outcome=1.0)])
+    told: list[tuple[int, int, int, int]] = []
+
+    source.values(2).estimate(
+        batch,
+        splitters.every_token(batch),
+        lambda now: told.append((now.tokens, now.samples, now.settled, now.wanted)),
+    )
+
+    assert told == [(1, 1, 0, 2), (2, 2, 0, 2), (3, 3, 0, 2), (4, 4, 0, 2)]
