@@ -26,7 +26,7 @@ from apportion.credit_file import recipe_of
 from apportion.errors import InputError
 from apportion.ledger import apportion
 from apportion.policy.causal import CausalPolicy
-from apportion.policy.ray_engine import Lots
+from apportion.policy.continuing import Lots
 from apportion.policy.sampling import Sampling
 from apportion.rollouts import Rollout, collate
 from apportion.tasks.chain import Chain

@@ -15,7 +15,8 @@ import pytest
 from apportion.errors import InputError
 from apportion.policy import ray_engine
 from apportion.policy.causal import CausalPolicy
-from apportion.policy.ray_engine import Lots, RayActors, lots_of, seed_of
+from apportion.policy.continuing import Lots, lots_of, seed_of
+from apportion.policy.ray_engine import RayActors
 from apportion.policy.sampling import Sampling
 from apportion.tasks.chain import Chain
 from apportion.values.engine import Drawn, Prefix, Wanted

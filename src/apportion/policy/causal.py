@@ -18,11 +18,28 @@ from apportion.errors import InputError
 from apportion.logprobs import head_logprobs, selected_logprobs
 from apportion.policy.head import hidden_states, plain_head
 from apportion.policy.sampling import Sample, Sampling, sample
-from apportion.policy.text import Speller
+from apportion.policy.text import Speller, encode
 
 EMBEDDED = "embedded"
 WHOLE_LOGITS = 2**22
 """Logits of at most so many numbers are made as a whole: that is quicker, and little memory."""
+
+
+SMALL = 10_000_000
+"""Below so many parameters a second CPU thread costs more than it brings."""
+
+
+def located(source: str | Path, why: str = "") -> tuple[Path, dict[str, str]]:
+    """The folder of a source, and what else the readers of transformers need to know of it.
+
+    Raises InputError when there is nothing there. why: it is needed.
+    """
+    path = Path(str(files("apportion") / EMBEDDED)) if str(source) == EMBEDDED else Path(source)
+    if not path.exists():
+        raise InputError(
+            f"model {source}: no such folder or file; {why}give a Hugging Face folder, a GGUF file or `embedded`"
+        )
+    return (path, {}) if path.is_dir() else (path.parent, {"gguf_file": path.name})
 
 
 class CausalPolicy:
@@ -45,11 +62,7 @@ class CausalPolicy:
 
         Raises InputError when there is nothing there or it is no causal language model.
         """
-        path = Path(str(files("apportion") / EMBEDDED)) if str(source) == EMBEDDED else Path(source)
-        if not path.exists():
-            raise InputError(
-                f"model {source}: no such folder or file; give a Hugging Face folder, a GGUF file or `embedded`"
-            )
+        folder, options = located(source)
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
         try:
             from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -57,7 +70,6 @@ class CausalPolicy:
         except ImportError as error:
             raise InputError("a model needs transformers: pip install 'apportion[train]'") from error
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        folder, options = (path, {}) if path.is_dir() else (path.parent, {"gguf_file": path.name})
         try:
             tokenizer = AutoTokenizer.from_pretrained(folder, **options)
             model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options)
@@ -80,18 +92,10 @@ class CausalPolicy:
 
     def encode(self, prompt: str) -> list[int]:
         """The token ids of a prompt, through the tokenizer's chat template where it has one."""
-        ids = self._encode(prompt)
+        ids = encode(self.tokenizer, prompt)
         if not ids:
             raise InputError(f"the prompt {prompt!r} has no tokens; a policy needs at least one to start from")
         return ids
-
-    def _encode(self, prompt: str) -> list[int]:
-        if getattr(self.tokenizer, "chat_template", None):
-            text = self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
-            )
-            return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-        return list(self.tokenizer(prompt)["input_ids"])
 
     def spell(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
         """Text and character offsets of token ids."""

@@ -1,18 +1,12 @@
-"""A policy that continues prefixes lot by lot: in this process, or by actors of Ray on any number of machines.
-
-All chance of a lot follows from the seed and from what is in the lot. So on one kind of machine a lot comes out the
-same whoever draws it, in whatever order, and however often the run was interrupted before.
-"""
+"""Actors of Ray as an engine that continues prefixes, lot by lot (`policy.continuing`), on any number of machines."""
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from itertools import chain
@@ -23,74 +17,12 @@ import torch
 
 from apportion.errors import InputError
 from apportion.policy.causal import EMBEDDED, CausalPolicy
-from apportion.policy.continuing import InProcess
+from apportion.policy.continuing import Lot, Lots, lots_of
 from apportion.policy.sampling import Sampling
 from apportion.values.engine import Drawn, Prefix, Wanted
 
 ATTEMPTS = 3
 """Actors that may die over one lot before it is given up."""
-
-Lot = list[tuple[int, Wanted]]
-"""Continuations that are drawn side by side, each with its place among all that were wanted."""
-
-
-def lots_of(wanted: Sequence[Wanted], rows: int) -> list[Lot]:
-    """Cut what is wanted, in its order, into lots of `rows` continuations; the last may be smaller.
-
-    >>> [[(i, part.first, part.count) for i, part in lot] for lot in lots_of([Wanted(Prefix("g", (7,), 0), 0, 5)], 3)]
-    [[(0, 0, 3)], [(0, 3, 2)]]
-    """
-    lots: list[Lot] = []
-    room = 0
-    for i, want in enumerate(wanted):
-        first, end = want.first, want.first + want.count
-        while first < end:
-            if room == 0:
-                lots.append([])
-                room = rows
-            count = min(room, end - first)
-            lots[-1].append((i, replace(want, first=first, count=count)))
-            first, room = first + count, room - count
-    return lots
-
-
-def seed_of(lot: Lot, seed: int) -> int:
-    """The seed of a lot's chance: of what is continued and under which numbers, whatever the groups are called."""
-    content = [(part.prefix.tokens, part.prefix.sampled, part.first, part.count) for _, part in lot]
-    return int.from_bytes(hashlib.sha256(repr((seed, content)).encode()).digest()[:7], "big")
-
-
-@dataclass(frozen=True)
-class Lots:
-    """A policy in this process (`policy.continuing`), with a chance of its own for every lot.
-
-    sampling.max_rows: continuations of a lot.
-    """
-
-    policy: CausalPolicy
-    sampling: Sampling
-    seed: int
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Of the policy and its sampling settings, and the seed: another seed names other continuations."""
-        return f"{self._engine(0).fingerprint}-{self.seed}"
-
-    def limit(self, prefix: Prefix) -> int:
-        return max(1, self.sampling.max_new_tokens - prefix.sampled)
-
-    def draw(self, wanted: Sequence[Wanted]) -> Iterator[Drawn]:
-        return chain.from_iterable(self.lots(wanted))
-
-    def lots(self, wanted: Sequence[Wanted]) -> Iterator[list[Drawn]]:
-        return map(self.continued, lots_of(wanted, self.sampling.max_rows))
-
-    def continued(self, lot: Lot) -> list[Drawn]:
-        drawn = self._engine(seed_of(lot, self.seed)).draw([part for _, part in lot])
-        return [replace(found, of=lot[found.of][0]) for found in drawn]
-
-    def _engine(self, seed: int) -> InProcess:
-        return InProcess(self.policy, self.sampling, torch.Generator(self.policy.model.device).manual_seed(seed))
 
 
 class RayActors:
@@ -132,7 +64,7 @@ class RayActors:
             self._ray.shutdown()
 
     def limit(self, prefix: Prefix) -> int:
-        return max(1, self.sampling.max_new_tokens - prefix.sampled)
+        return self.sampling.left(prefix.sampled)
 
     def draw(self, wanted: Sequence[Wanted]) -> Iterator[Drawn]:
         return chain.from_iterable(self.lots(wanted))

@@ -26,6 +26,10 @@ class Sampling:
     top_p: float = 1.0
     max_rows: int = 512
 
+    def left(self, sampled: int) -> int:
+        """Most tokens that an answer may still have of which so many were sampled."""
+        return max(1, self.max_new_tokens - sampled)
+
 
 @dataclass(frozen=True)
 class Sample:

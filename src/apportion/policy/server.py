@@ -71,7 +71,7 @@ class Server:
         return hashlib.sha256(repr((model, sampling, self.seed, self._abilities.way.exact)).encode()).hexdigest()
 
     def limit(self, prefix: Prefix) -> int:
-        return max(1, self.sampling.max_new_tokens - prefix.sampled)
+        return self.sampling.left(prefix.sampled)
 
     def draw(self, wanted: Sequence[Wanted]) -> Iterator[Drawn]:
         asked, came = sum(want.count for want in wanted), 0

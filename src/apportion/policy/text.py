@@ -1,4 +1,4 @@
-"""From token ids to text and back to tokens: character offsets, without tokenizing anything again."""
+"""Between text and token ids: prompts are tokenized, and what was sampled gets character offsets without that."""
 
 from __future__ import annotations
 
@@ -6,6 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 REPLACEMENT = "\ufffd"
+
+
+def encode(tokenizer: Any, prompt: str) -> list[int]:
+    """The token ids of a prompt, through the tokenizer's chat template where it has one."""
+    if getattr(tokenizer, "chat_template", None):
+        text = tokenizer.apply_chat_template(
+            [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
+        )
+        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return list(tokenizer(prompt)["input_ids"])
 
 
 class Speller:

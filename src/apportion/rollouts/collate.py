@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import pairwise
 
 import torch
@@ -23,9 +23,11 @@ def collate(rows: Sequence[Rollout], *, dtype: torch.dtype = torch.float32, widt
     """
     if not rows:
         raise InputError("a batch needs at least one rollout, none came")
+    earlier: dict[Hashable, list[Rollout]] = {}
     for n, row in enumerate(rows):
         _check_row(n, row)
-        _check_trunk(n, row, rows[:n])
+        _check_trunk(n, row, earlier.setdefault(row.group, []))
+        earlier[row.group].append(row)
     lines = [[row] for row in rows] if width is None else _filled(rows, width)
     return _assemble(lines, list(rows), dtype)
 
@@ -127,13 +129,12 @@ def _check_row(n: int, row: Rollout) -> None:
 
 
 def _check_trunk(n: int, row: Rollout, earlier: Sequence[Rollout]) -> None:
-    """A branch begins as an earlier rollout of its group does."""
+    """A branch begins as one of the rollouts of its group does that came earlier."""
     shared = row.branched_at
     if not 0 <= shared <= len(row.tokens):
         raise InputError(f"rollout {n}: branched_at is {shared}; expected 0 to its {len(row.tokens)} tokens")
     begins = list(row.tokens[:shared])
-    trunks = (other for other in earlier if other.group == row.group)
-    if shared and not any(list(other.tokens[:shared]) == begins for other in trunks):
+    if shared and not any(list(trunk.tokens[:shared]) == begins for trunk in earlier):
         raise InputError(
             f"rollout {n}: branched_at is {shared}, but no earlier one of its group begins with the same tokens"
         )

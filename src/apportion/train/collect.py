@@ -96,22 +96,15 @@ class Collector:
         for fork, prefix, sample in zip(forks, prefixes, samples, strict=True):
             trunk = rows[fork.of]
             assert trunk.logprobs is not None
-            text, offsets = self.policy.spell([*prefix, *sample.tokens])
             branch = replace(
-                trunk,
-                tokens=[*prefix, *sample.tokens],
+                self._rollout(prefix, sample, trunk.group, len(rows)),
                 action_mask=[*trunk.action_mask[: len(prefix)], *[True] * len(sample.tokens)],
-                outcome=None,
-                ended=sample.ended,
-                id=str(len(rows)),
-                text=text,
-                turns=None,
                 logprobs=[*trunk.logprobs[: len(prefix)], *sample.logprobs],
-                offsets=offsets,
                 branched_at=len(prefix),
             )
             rows.append(branch)
-        rows.sort(key=lambda row: int(str(row.group)))  # stable: what was there before stays before
+        order = {name: g for g, name in enumerate(rollouts.group_names)}
+        rows.sort(key=lambda row: order[row.group])  # stable: a branch stays behind its trunk
         return collate(rows).to(rollouts.tokens.device)
 
     def pass_rate(self, problems: Sequence[Problem], when: str) -> PassRate:
@@ -178,7 +171,7 @@ class Collector:
             top_p=self.config.top_p,
         )
 
-    def _rollout(self, prompt: list[int], sample: Sample, group: int, number: int) -> Rollout:
+    def _rollout(self, prompt: list[int], sample: Sample, group: Hashable, number: int) -> Rollout:
         tokens = [*prompt, *sample.tokens]
         text, offsets = self.policy.spell(tokens)
         return Rollout(

@@ -137,7 +137,7 @@ def resolve(settings: dict[str, Any], *, place: str = "settings") -> TrainConfig
             f"{place}: task is {config.task!r} and data is {config.data!r}; `data` names the file of the task `data`"
         )
     if config.recipe == "tree" and config.tree_roots > config.group:
-        raise InputError(f"{place}: {config.tree_roots} tree_roots in a group of {config.group}")
+        raise InputError(f"{place}: tree_roots is {config.tree_roots}; expected at most the group of {config.group}")
     if config.updates > config.prompts * config.group:
         raise InputError(
             f"{place}: {config.updates} updates a step, but only {config.prompts * config.group} rollouts for them"

@@ -13,7 +13,7 @@ import torch
 
 from apportion.files import write_rows
 from apportion.ledger import Ledger, apportion
-from apportion.policy.causal import CausalPolicy
+from apportion.policy.causal import SMALL, CausalPolicy
 from apportion.recipes import by_name
 from apportion.tasks.problem import Problem
 from apportion.train.collect import Collector, chance, make_task, torch_chance
@@ -23,9 +23,6 @@ from apportion.train.run_folder import RunFolder
 from apportion.train.update import Updater
 from apportion.values.answers import answers_through
 from apportion.values.baselines import given
-
-SMALL = 10_000_000
-"""Below so many parameters a second CPU thread costs more than it brings."""
 
 
 @runtime_checkable

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from apportion.rollouts import Rollouts
 from apportion.steps.grid import StepMap
 from apportion.values.engine import Prefix
-from apportion.values.monte_carlo import answers_in_tree, prefixes_before_steps
-from apportion.values.sample_tree import SampleTree
+from apportion.values.monte_carlo import answers_in_tree, marked_tree, prefixes_before_steps
 
 
 class Fork(NamedTuple):
@@ -49,9 +48,8 @@ def by_entropy(rollouts: Rollouts, steps: StepMap, count: int, chance: random.Ra
 
 def by_uncertainty(rollouts: Rollouts, steps: StepMap, count: int, chance: random.Random) -> list[Fork]:
     """Before the steps whose value is least known from the answers so far, which must be scored."""
-    tree, before = SampleTree(), prefixes_before_steps(rollouts, steps)
-    for prefix in (prefix for row in before for prefix in row):
-        tree.mark(prefix.group, prefix.tokens)
+    before = prefixes_before_steps(rollouts, steps)
+    tree = marked_tree(before)
     answers_in_tree(tree, rollouts, before)
     return _highest(
         rollouts, steps, count, chance, lambda fork: tree.estimate(fork.prefix.group, fork.prefix.tokens).error

@@ -7,15 +7,13 @@ from contextlib import closing, contextmanager
 
 import torch
 
-from apportion.policy.causal import CausalPolicy
-from apportion.policy.ray_engine import Lots, RayActors
+from apportion.policy.causal import SMALL, CausalPolicy
+from apportion.policy.continuing import Lots
+from apportion.policy.ray_engine import RayActors
 from apportion.policy.sampling import Sampling
 from apportion.value_file.settings import Settings
 from apportion.value_file.tokenizer import Tokenizer
 from apportion.values.engine import Engine
-
-SMALL = 10_000_000
-"""Below so many parameters a second CPU thread costs more than it brings."""
 
 
 def policy_of(settings: Settings) -> CausalPolicy | None:

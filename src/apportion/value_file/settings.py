@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
 
 from apportion.errors import InputError, did_you_mean
@@ -73,7 +72,7 @@ class Settings:
 
     def most_samples(self) -> int:
         """The most continuations that the rule gives any prefix."""
-        return max(1, ceil(0.25 / self._error**2) - 2) if self.samples is None else self.samples
+        return rules.most_for(self._error) if self.samples is None else self.samples
 
     @property
     def _error(self) -> float:

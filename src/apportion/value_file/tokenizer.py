@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from apportion.errors import InputError
-from apportion.policy.causal import EMBEDDED
-from apportion.policy.text import Speller
+from apportion.policy.causal import located
+from apportion.policy.text import Speller, encode
 
 
 class Tokenizer:
@@ -26,18 +24,12 @@ class Tokenizer:
 
         Raises InputError when there is none.
         """
-        path = Path(str(files("apportion") / EMBEDDED)) if source == EMBEDDED else Path(source)
-        if not path.exists():
-            raise InputError(
-                f"model {source}: no such folder or file; its tokenizer is needed here, so give a Hugging Face folder, "
-                "a GGUF file or `embedded`"
-            )
+        folder, options = located(source, "its tokenizer is needed here, so ")
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
         try:
             from transformers import AutoTokenizer
         except ImportError as error:
             raise InputError("a tokenizer needs transformers: pip install 'apportion[train]'") from error
-        folder, options = (path, {}) if path.is_dir() else (path.parent, {"gguf_file": path.name})
         try:
             return cls(AutoTokenizer.from_pretrained(folder, **options))
         except Exception as error:  # the reader raises whatever damaged or foreign files lead it to
@@ -54,9 +46,4 @@ class Tokenizer:
 
     def encode(self, prompt: str) -> list[int]:
         """The token ids of a prompt, through the chat template where there is one."""
-        if getattr(self.encoder, "chat_template", None):
-            text = self.encoder.apply_chat_template(
-                [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
-            )
-            return list(self.encoder(text, add_special_tokens=False)["input_ids"])
-        return list(self.encoder(prompt)["input_ids"])
+        return encode(self.encoder, prompt)

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from apportion.rollouts import Rollouts
 from apportion.steps.grid import StepMap
-from apportion.values.monte_carlo import answers_in_tree, prefixes_before_steps
-from apportion.values.sample_tree import SampleTree
+from apportion.values.monte_carlo import answers_in_tree, marked_tree, prefixes_before_steps
 
 
 def answers_through(rollouts: Rollouts, steps: StepMap, rewards: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
@@ -21,9 +20,7 @@ def answers_through(rollouts: Rollouts, steps: StepMap, rewards: Float[Tensor, "
     Identity: where answers share nothing but the prompt, the group mean before the first step.
     """
     before = prefixes_before_steps(rollouts, steps)
-    tree = SampleTree(span=(-inf, inf))  # whatever outcomes are; no error is asked for
-    for prefix in (prefix for row in before for prefix in row):
-        tree.mark(prefix.group, prefix.tokens)
+    tree = marked_tree(before, span=(-inf, inf))  # whatever outcomes are; no error is asked for
     answers_in_tree(tree, rollouts, before)
     grid = torch.zeros_like(rewards)
     for n, row in enumerate(before):

@@ -99,14 +99,12 @@ class _Estimation:
     def __init__(self, source: MonteCarlo, rollouts: Rollouts, steps: StepMap, progress: Progress) -> None:
         self.source, self.rollouts, self.progress = source, rollouts, progress
         self.before = prefixes_before_steps(rollouts, steps)
-        self.tree, self.spending = SampleTree(source.span), Spending()
+        self.tree, self.spending = marked_tree(self.before, source.span), Spending()
         self.drawn: dict[Prefix, int] = {}  # continuations that each prefix was given
         self.there = torch.zeros(len(rollouts), steps.width + 1, dtype=torch.bool)
         self.which = source.which(rollouts).cpu()
         for n, row in enumerate(self.before):
             self.there[n, : len(row)] = True
-            for prefix in row:
-                self.tree.mark(prefix.group, prefix.tokens)
         if source.pooled and source.answers:
             answers_in_tree(self.tree, rollouts, self.before)
 
@@ -199,6 +197,14 @@ class _Estimation:
                     error[n, k], count[n, k] = found.error, found.count
         device = self.rollouts.tokens.device
         return Estimates(values.to(device), error.to(device), count.to(device), self.spending.tokens)
+
+
+def marked_tree(before: list[list[Prefix]], span: tuple[float, float] = (0.0, 1.0)) -> SampleTree:
+    """A tree, without any sample, in which these prefixes are valued."""
+    tree = SampleTree(span)
+    for prefix in (prefix for row in before for prefix in row):
+        tree.mark(prefix.group, prefix.tokens)
+    return tree
 
 
 def answers_in_tree(tree: SampleTree, rollouts: Rollouts, before: list[list[Prefix]]) -> None:

@@ -35,7 +35,7 @@ def adaptive(error: float = 0.18, *, least: int = 1, most: int | None = None) ->
     deviation `error` (times the width of the span of scores). A stopping rule that looks at the samples alone does not
     change a belief, so over values spread as Jeffreys' prior has them its mean, (total + 1/2) / (count + 1), is off by
     at most `error` in the root mean square. The mean of few samples, which is the value, is off by a little more.
-    For no value does it take more than ceil(1 / (4 error^2)) - 2 samples, a ceiling that `most` may lower.
+    For no value does it take more samples than `most_for(error)`, a ceiling that `most` may lower.
     Raises InputError unless 0 < error < 1/2 and 1 <= least <= most.
 
     >>> rule = adaptive(0.15, least=2)
@@ -43,8 +43,8 @@ def adaptive(error: float = 0.18, *, least: int = 1, most: int | None = None) ->
     (2, 1, 0)
     """
     if not 0 < error < 0.5:
-        raise InputError(f"the standard error of a value from 0 to 1 can be held below 0 to 0.5, {error} was asked for")
-    ceiling = max(ceil(0.25 / error**2) - 2, 1) if most is None else most
+        raise InputError(f"a standard error of values from 0 to 1 must be above 0 and below 0.5, {error} was asked for")
+    ceiling = most_for(error) if most is None else most
     if not 1 <= least <= ceiling:
         raise InputError(f"at least {least} and at most {ceiling} samples a prefix were asked for")
 
@@ -56,3 +56,12 @@ def adaptive(error: float = 0.18, *, least: int = 1, most: int | None = None) ->
         return int(known.count < ceiling and known.error > error)
 
     return more
+
+
+def most_for(error: float) -> int:
+    """Compute ceil(1 / (4 error^2)) - 2, at least 1: samples that bring any standard error down to `error`.
+
+    >>> most_for(0.18)
+    6
+    """
+    return max(ceil(0.25 / error**2) - 2, 1)
