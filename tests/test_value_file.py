@@ -94,7 +94,7 @@ def test_values_are_written_so_that_credit_takes_them_as_they_are(source: Path) 
     for row in rows:
         assert len(row["step_values"]) == 4, "three moves and the answer"
         assert min(row["step_value_counts"]) >= 2
-        assert all(0.1 < error <= 0.25 for error in row["step_value_errors"])
+        assert all(0.1 < error <= 0.27 for error in row["step_value_errors"])
         assert row["text"].startswith(row["group"]), "spelled, since the file held ids alone"
     ledger = apportion(files.load(done.target), recipe_of("vineppo")).require_laws()
     assert ledger.value.tolist() == [row["step_values"] for row in rows]

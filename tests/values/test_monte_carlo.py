@@ -136,11 +136,24 @@ def test_a_rule_is_asked_again_until_every_prefix_has_what_it_needs() -> None:
 
     found = MonteCarlo(source, source.score, rules.adaptive(0.18)).estimate(batch, steps)
 
-    # all of 3 agree at the second step; at the first the continuations do not, and it has its most, 6
-    assert found.count.tolist() == [[6, 3]]
+    # both agree at the second step; at the first the continuations do not, and it has its most, 7
+    assert found.count.tolist() == [[7, 2]]
     assert bool((found.error <= 0.18).all())
-    assert source.asked.count((7,)) == 5
-    assert source.asked.count((7, 1)) == 2
+    assert source.asked.count((7,)) == 6, "the answer is one sample of either"
+    assert source.asked.count((7, 1)) == 1
+
+
+def test_a_believed_value_takes_few_samples_less_at_their_word() -> None:
+    batch = collate([rollout(1, outcome=1.0)])
+    steps = splitters.every_token(batch)
+
+    def value(**settings: bool) -> float:
+        source = Continuations({(7,): [1.0, 1.0]})
+        return float(MonteCarlo(source, source.score, rules.uniform(2), **settings).estimate(batch, steps).value)
+
+    assert value() == 1.0
+    assert value(belief=True) == pytest.approx(3.25 / 3.5)
+    assert value(belief=True, answers=False) == pytest.approx(2.25 / 2.5)
 
 
 def test_a_budget_is_never_passed_and_what_it_left_open_comes_from_neighbours() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apportion.errors import InputError
-from apportion.values.sample_tree import SampleTree, standard_error
+from apportion.values.sample_tree import SampleTree
 
 
 def tree_of(prefixes: list[list[int]], samples: list[tuple[list[int], int, float]]) -> SampleTree:
@@ -61,11 +61,19 @@ def test_a_score_outside_the_span_is_refused(score: float) -> None:
         tree_of([[7]], [([7], 1, score)])
 
 
-def test_standard_errors_are_those_of_jeffreys_belief() -> None:
-    # variance of Beta(a, b) is a b / ((a + b)^2 (a + b + 1))
-    assert standard_error(0.0, 0) == pytest.approx(math.sqrt(0.25 / 2))
-    assert standard_error(2.0, 3) == pytest.approx(math.sqrt(2.5 * 1.5 / (16 * 5)))
-    assert standard_error(3000.0, 10_000) == pytest.approx(math.sqrt(0.3 * 0.7 / 10_000), rel=1e-3)
+def test_a_value_that_is_believed_takes_few_samples_less_at_their_word() -> None:
+    tree = SampleTree((-1.0, 3.0), belief=True)
+    for prefix in ([7], [7, 1]):
+        tree.mark("g", prefix)
+    for tokens, start, score in (([7, 1], 2, 3.0), ([7, 1], 2, 3.0), ([7, 1], 1, -1.0)):
+        tree.add("g", tokens, start, score)
+
+    # of scores from 0 to 1: two hits and a miss, (2 + 1/4) / (3 + 1/2); above it one sample, which went on to that
+    below = 2.25 / 3.5
+    assert tree.estimate("g", [7, 1]).mean == pytest.approx(-1 + 4 * below)
+    assert tree.estimate("g", [7]).mean == pytest.approx(-1 + 4 * (below + 0.25) / 1.5)
+    # the variance of Beta(a, b) is a b / ((a + b)^2 (a + b + 1))
+    assert tree.estimate("g", [7, 1]).error == pytest.approx(4 * math.sqrt(2.25 * 1.25 / (3.5**2 * 4.5)))
 
 
 @given(st.integers(0, 10**6))

@@ -18,7 +18,7 @@ from apportion.errors import InputError
 from apportion.logprobs import head_logprobs, selected_logprobs
 from apportion.policy.head import hidden_states, plain_head
 from apportion.policy.sampling import Sample, Sampling, sample
-from apportion.policy.text import Speller, encode
+from apportion.policy.text import Speller, encode, encode_answer
 
 EMBEDDED = "embedded"
 WHOLE_LOGITS = 2**22
@@ -97,6 +97,10 @@ class CausalPolicy:
             raise InputError(f"the prompt {prompt!r} has no tokens; a policy needs at least one to start from")
         return ids
 
+    def encode_answer(self, answer: str) -> list[int]:
+        """The token ids of an answer, bare."""
+        return encode_answer(self.tokenizer, answer)
+
     def spell(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
         """Text and character offsets of token ids."""
         return self._speller.spell(ids)
@@ -155,6 +159,24 @@ class CausalPolicy:
             )
         grid = torch.zeros(tokens.shape, dtype=torch.float32, device=tokens.device)
         return grid.masked_scatter(action_mask, chosen.float()), grid.masked_scatter(action_mask, entropy.float())
+
+    @torch.inference_mode()
+    def log_likelihood(
+        self, asked: Sequence[tuple[Sequence[int], Sequence[int]]], *, temperature: float = 1.0
+    ) -> list[float]:
+        """log p(answer | prefix) in nats, summed over the answer's tokens, for each (prefix, answer) in one batch."""
+        width = max(len(prefix) + len(answer) for prefix, answer in asked)
+        tokens = torch.zeros(len(asked), width, dtype=torch.int64)
+        of_answer = torch.zeros(len(asked), width, dtype=torch.bool)
+        valid = torch.zeros_like(of_answer)
+        for n, (prefix, answer) in enumerate(asked):
+            end = len(prefix) + len(answer)
+            tokens[n, :end] = torch.tensor([*prefix, *answer])
+            of_answer[n, len(prefix) : end] = valid[n, :end] = True
+        grids = (grid.to(self.model.device) for grid in (tokens, valid, of_answer))
+        chosen, _ = self.logprobs(*grids, temperature=temperature)
+        sums: list[float] = chosen.double().sum(1).tolist()
+        return sums
 
     @cached_property
     def _head(self) -> nn.Linear | None:

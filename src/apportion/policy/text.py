@@ -18,6 +18,11 @@ def encode(tokenizer: Any, prompt: str) -> list[int]:
     return list(tokenizer(prompt)["input_ids"])
 
 
+def encode_answer(tokenizer: Any, answer: str) -> list[int]:
+    """The token ids of an answer as a policy would write it: nothing before it, no end of text."""
+    return list(tokenizer(answer, add_special_tokens=False)["input_ids"])
+
+
 class Speller:
     """Spell token ids as text with the (start, end) characters of every token.
 

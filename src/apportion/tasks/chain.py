@@ -101,24 +101,28 @@ class Chain:
         return Problem(prompt=f"{chain}{MARK * self.wording}?", answer=str(answer))
 
 
-def write_answer(problem: Problem, rng: random.Random, error: float = 0.0) -> str:
-    """Write an answer whose steps each go wrong with probability `error`.
+def write_answer(problem: Problem, rng: random.Random, error: float = 0.0, begun: str = "") -> str:
+    """Write an answer whose steps each go wrong with probability `error`, or what is missing of it behind `begun`.
 
     A wrong step adds one of `SLIPS` to its result; the rest continues honestly from there.
     Two slips may cancel, so that the last line of an answer with wrong steps can still be right.
+    begun: whole lines, as a writer writes them.
     """
     true, moves, wording = _read(problem)
-    value = true
+    value, there = true, _lines(begun)
     lines = []
-    for name, move in zip(NAMES, moves, strict=False):
-        letters = "".join(rng.choices(LETTERS, k=wording))
+    for index, move in enumerate(moves):
         true += int(move)
+        if index < len(there):
+            value = int(there[index].partition("=")[2])
+            continue
+        letters = "".join(rng.choices(LETTERS, k=wording))
         result = value + int(move)
         if rng.random() < error:
             result += rng.choice([s for s in SLIPS if abs(result + s - true) <= FARTHEST])
-        lines.append(f"{name}{letters}{value}{move}={result}")
+        lines.append(f"{NAMES[index]}{letters}{value}{move}={result}")
         value = result
-    return "\n".join([*lines, str(value)])
+    return "\n".join([*lines, str(value)] if len(there) <= len(moves) else [])
 
 
 def judge_steps(problem: Problem, response: str) -> list[bool]:

@@ -1,4 +1,4 @@
-"""From problems to scored rollouts, and Monte-Carlo values by the same policy."""
+"""From problems to scored rollouts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ import torch
 
 from apportion.errors import InputError
 from apportion.policy.causal import CausalPolicy
-from apportion.policy.continuing import InProcess
 from apportion.policy.sampling import Sample, Sampling
 from apportion.rewards.checkers import checker
-from apportion.rewards.schedules import best_of_group
 from apportion.rollouts import Rollout, Rollouts, collate
 from apportion.steps.text import lines
 from apportion.tasks.chain import Chain
@@ -24,10 +22,6 @@ from apportion.tasks.prompts import Prompts
 from apportion.train import trees
 from apportion.train.config import TrainConfig
 from apportion.train.figures import PassRate, pass_rate
-from apportion.values import boundaries
-from apportion.values.baselines import Value
-from apportion.values.monte_carlo import MonteCarlo
-from apportion.values.rules import adaptive, uniform
 
 GYM = "gym:"
 
@@ -73,11 +67,11 @@ class Collector:
 
     def rollouts(self, problems: Sequence[Problem], step: int) -> Rollouts:
         """`group` answers to every problem, not yet scored."""
-        return self._ask(problems, self.config.group, self._chance(step, "sampling"))
+        return self._ask(problems, self.config.group, self.generator(step, "sampling"))
 
     def tree_rollouts(self, problems: Sequence[Problem], step: int) -> Rollouts:
         """`group` answers to every problem, scored: `tree_roots` of them whole, the others branches of these."""
-        config, generator = self.config, self._chance(step, "sampling")
+        config, generator = self.config, self.generator(step, "sampling")
         rollouts = self.scored(self._ask(problems, config.tree_roots, generator), problems)
         missing, rng = config.group - config.tree_roots, chance(config, step, "forks")
         for rounds_left in range(config.tree_rounds, 0, -1):
@@ -92,7 +86,7 @@ class Collector:
         rows = rollouts.rows()
         prefixes = [list(fork.prefix.tokens) for fork in forks]
         limits = [self.config.max_new_tokens - fork.prefix.sampled for fork in forks]
-        samples = self.policy.sample(prefixes, self._sampling(), generator, limits)
+        samples = self.policy.sample(prefixes, self.sampling(), generator, limits)
         for fork, prefix, sample in zip(forks, prefixes, samples, strict=True):
             trunk = rows[fork.of]
             assert trunk.logprobs is not None
@@ -111,13 +105,13 @@ class Collector:
         """Pass rate of one answer to each problem, sampled as in training."""
         if not problems:
             return PassRate(0, 0)
-        rollouts = self._ask(problems, 1, self._chance(-1, when))
+        rollouts = self._ask(problems, 1, self.generator(-1, when))
         return pass_rate(self.scored(rollouts, problems).outcome)
 
     def _ask(self, problems: Sequence[Problem], answers: int, generator: torch.Generator) -> Rollouts:
         prompts = [self.policy.encode(problem.prompt) for problem in problems]
         asked = [g for g in range(len(problems)) for _ in range(answers)]
-        samples = self.policy.sample([prompts[g] for g in asked], self._sampling(), generator)
+        samples = self.policy.sample([prompts[g] for g in asked], self.sampling(), generator)
         rows = [
             self._rollout(prompts[g], sample, g, i) for i, (g, sample) in enumerate(zip(asked, samples, strict=True))
         ]
@@ -132,39 +126,14 @@ class Collector:
                 outcome[n] = nan if score is None else score
         return rollouts.with_outcome(torch.tensor(outcome, dtype=torch.float32, device=rollouts.tokens.device))
 
-    def monte_carlo_values(self, problems: Sequence[Problem], step: int) -> Value:
-        """Values by continuing prefixes with this policy and asking the same judge.
-
-        As many for each as published, or, to a standard error, what it takes: then answers and continuations count for
-        all that they run through, as if `mc_temperature_factor` were 1.
-        """
-        prompts = [self.policy.encode(problem.prompt) for problem in problems]
-        sampling = self._sampling(temperature=self.config.temperature * self.config.mc_temperature_factor)
-        engine = InProcess(self.policy, sampling, self._chance(step, "monte carlo"))
-
-        def score(group: Hashable, tokens: Sequence[int]) -> float | None:
-            assert isinstance(group, int)
-            return self.task.score(problems[group], self.answer(tokens, len(prompts[group])))
-
-        config, share = self.config, self.config.mc_best_share
-        return MonteCarlo(
-            engine,
-            score,
-            rule=uniform(config.mc_samples) if config.mc_error is None else adaptive(config.mc_error),
-            boundaries=boundaries.by_name(config.mc_boundaries),
-            budget=config.mc_budget,
-            pooled=config.mc_error is not None,
-            which=lambda batch: best_of_group(batch.outcome, batch.groups, batch.votes, share=share),
-        )
-
     def answer(self, tokens: Sequence[int], prompt_length: int) -> str:
         text, offsets = self.policy.spell(tokens)
         return text[offsets[prompt_length][0] :]
 
-    def _chance(self, step: int, purpose: str) -> torch.Generator:
+    def generator(self, step: int, purpose: str) -> torch.Generator:
         return torch_chance(self.config, step, purpose, self.policy.model.device)
 
-    def _sampling(self, temperature: float | None = None) -> Sampling:
+    def sampling(self, temperature: float | None = None) -> Sampling:
         return Sampling(
             max_new_tokens=self.config.max_new_tokens,
             temperature=temperature or self.config.temperature,

@@ -30,6 +30,9 @@ class TrainConfig(BaseModel):
     model: str = Field(EMBEDDED_MODEL, description="`embedded`, a Hugging Face folder, or a GGUF file")
     seed: int = Field(0, ge=0, description="all chance in a run follows from it")
     steps: int = Field(70, ge=0, description="updates of the policy")
+    token_budget: int | None = Field(
+        None, ge=1, description="end with the step in which so many tokens are generated, continuations and all"
+    )
 
     task: str = Field("chain", description="`chain` (embedded), `data` (needs `data`), or `gym:NAME` (reasoning-gym)")
     data: str | None = Field(None, description="JSONL of prompts and answers, for the task `data`")
@@ -45,7 +48,12 @@ class TrainConfig(BaseModel):
     max_new_tokens: int = Field(256, ge=1, description="longest answer, in tokens")
     temperature: float = Field(0.7, gt=0, description="of sampling, and of all log-probabilities")
     top_p: float = Field(0.9, gt=0, le=1, description="most probable mass that tokens are drawn from")
-    mc_samples: int = Field(6, ge=1, description="continuations of each prefix, where a recipe needs values given")
+    values: Literal["monte_carlo", "likelihood", "exact"] = Field(
+        "monte_carlo",
+        description="where a recipe needs values given: by continuing prefixes, by how likely the reference answer is, "
+        "or worked out (task `chain`)",
+    )
+    mc_samples: int = Field(6, ge=1, description="continuations of each prefix, for values `monte_carlo`")
     mc_error: float | None = Field(
         None, gt=0, lt=0.5, description="standard error to sample each prefix to, instead of `mc_samples` for all"
     )
@@ -136,6 +144,8 @@ def resolve(settings: dict[str, Any], *, place: str = "settings") -> TrainConfig
         raise InputError(
             f"{place}: task is {config.task!r} and data is {config.data!r}; `data` names the file of the task `data`"
         )
+    if config.values == "exact" and config.task != "chain":
+        raise InputError(f"{place}: values are worked out (`exact`) for the task chain only; task is {config.task!r}")
     if config.recipe == "tree" and config.tree_roots > config.group:
         raise InputError(f"{place}: tree_roots is {config.tree_roots}; expected at most the group of {config.group}")
     if config.updates > config.prompts * config.group:

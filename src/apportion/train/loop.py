@@ -16,6 +16,7 @@ from apportion.ledger import Ledger, apportion
 from apportion.policy.causal import SMALL, CausalPolicy
 from apportion.recipes import by_name
 from apportion.tasks.problem import Problem
+from apportion.train import values
 from apportion.train.collect import Collector, chance, make_task, torch_chance
 from apportion.train.config import TrainConfig
 from apportion.train.figures import PassRate, ledger_figures
@@ -54,12 +55,18 @@ class Trainer:
     def train(self) -> None:
         """Run to the end: test before, train, test after, save the model."""
         with self.run.begin(self.config):
-            first_step = self._take_up()
+            step = self._take_up()
             self._evaluate("before", 0)
-            for step in range(first_step, self.config.steps):
+            while not self._done(step):
                 self._step(step)
-            self._evaluate("after", self.config.steps)
+                step += 1
+            self._evaluate("after", step)
             self.run.save_model(self.policy.save)
+
+    def _done(self, steps: int) -> bool:
+        """Are so many steps enough?"""
+        budget = self.config.token_budget
+        return steps >= self.config.steps or (budget is not None and self.generated >= budget)
 
     def _step(self, step: int) -> None:
         self._clock, generated_before = Clock(), self.policy.generated
@@ -90,10 +97,10 @@ class Trainer:
         self.watcher.stepped(metrics, timings)
 
     def _apportion(self, rollouts: Any, problems: list[Problem], step: int) -> Ledger:
-        """Credit by the recipe; where it takes its values as given, we give Monte-Carlo ones."""
+        """Credit by the recipe; where it takes its values as given, the config says who gives them."""
         recipe = self.recipe
         if recipe.value is given:
-            recipe = replace(recipe, value=self.collector.monte_carlo_values(problems, step))
+            recipe = replace(recipe, value=values.BY_NAME[self.config.values](self.collector, problems, step))
         if self.config.mc_best_share == 1:
             return apportion(rollouts, recipe).require_laws()
         with warnings.catch_warnings():  # the steps of the others have one value, and so make one step
@@ -102,7 +109,7 @@ class Trainer:
 
     def _write_down(self, step: int, metrics: dict[str, Any], ledger: Ledger) -> None:
         self.run.append("metrics.jsonl", metrics)
-        last = step + 1 == self.config.steps
+        last = self._done(step + 1)
         if last or step % self.config.ledger_every == 0:
             write_rows(self.run.ledgers / f"step-{step:06d}.jsonl", ledger.rows())
         if last or (step + 1) % self.config.checkpoint_every == 0:

@@ -38,10 +38,11 @@ def open_run(settings: Settings, out: Path | None, resume: Path | None) -> tuple
         config = resolve(settings)
         return RunFolder.new(out or _fresh_folder(config)), config
     run = RunFolder.open(resume)
-    changed = sorted(settings.keys() - {"steps"}) + (["out"] if out else [])
+    changed = sorted(settings.keys() - {"steps", "token_budget"}) + (["out"] if out else [])
     if changed:
         raise InputError(
-            f"--resume goes on with the settings of {resume}; only steps may change, not {', '.join(changed)}"
+            f"--resume goes on with the settings of {resume}; only steps and token_budget may change, not "
+            f"{', '.join(changed)}"
         )
     config = resolve(run.config().model_dump(exclude_none=True) | settings)
     if run.steps_taken() > config.steps:

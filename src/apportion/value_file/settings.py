@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from apportion.errors import InputError, did_you_mean
-from apportion.values import boundaries, rules
+from apportion.values import belief, boundaries, rules
 from apportion.values.rules import Rule
 
 ERROR = 0.18
@@ -72,7 +72,7 @@ class Settings:
 
     def most_samples(self) -> int:
         """The most continuations that the rule gives any prefix."""
-        return rules.most_for(self._error) if self.samples is None else self.samples
+        return belief.most_for(self._error) if self.samples is None else self.samples
 
     @property
     def _error(self) -> float:

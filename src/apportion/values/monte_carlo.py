@@ -29,7 +29,7 @@ Score = Callable[[Hashable, Sequence[int]], float | None]
 class Estimates:
     """Values before each step, [N, K]; 0 past a rollout's last step and in rollouts without a vote.
 
-    error: standard errors (`sample_tree.standard_error`); NaN where a value was filled in from its neighbours.
+    error: standard errors (`belief.standard_error`); NaN where a value was filled in from its neighbours.
     count: samples behind each. spent: tokens generated for all of them.
     """
 
@@ -67,6 +67,8 @@ class MonteCarlo:
     pooled: every sample counts for all prefixes that it runs through (`sample_tree`); False = only for the one that it
     was drawn from, as published. answers: the rollouts' own answers are such samples too; only where the engine samples
     as they were sampled.
+    belief: a value is the mean of what its samples let us believe (`values.belief`), which is what `adaptive` warrants;
+    False = the mean of the samples, which is fair but takes few of them at their word.
     which: the rollouts whose steps are valued; the steps of the others all take their starting value.
 
     Identical prefixes, of one answer or of several of a group, are valued once.
@@ -80,6 +82,7 @@ class MonteCarlo:
     budget: int | None = None
     pooled: bool = True
     answers: bool = True
+    belief: bool = False
     which: Callable[[Rollouts], Bool[Tensor, " N"]] = field(default=lambda rollouts: rollouts.votes)
 
     def __call__(self, rollouts: Rollouts, steps: StepMap, rewards: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
@@ -99,7 +102,7 @@ class _Estimation:
     def __init__(self, source: MonteCarlo, rollouts: Rollouts, steps: StepMap, progress: Progress) -> None:
         self.source, self.rollouts, self.progress = source, rollouts, progress
         self.before = prefixes_before_steps(rollouts, steps)
-        self.tree, self.spending = marked_tree(self.before, source.span), Spending()
+        self.tree, self.spending = marked_tree(self.before, source.span, belief=source.belief), Spending()
         self.drawn: dict[Prefix, int] = {}  # continuations that each prefix was given
         self.there = torch.zeros(len(rollouts), steps.width + 1, dtype=torch.bool)
         self.which = source.which(rollouts).cpu()
@@ -199,9 +202,11 @@ class _Estimation:
         return Estimates(values.to(device), error.to(device), count.to(device), self.spending.tokens)
 
 
-def marked_tree(before: list[list[Prefix]], span: tuple[float, float] = (0.0, 1.0)) -> SampleTree:
+def marked_tree(
+    before: list[list[Prefix]], span: tuple[float, float] = (0.0, 1.0), *, belief: bool = False
+) -> SampleTree:
     """A tree, without any sample, in which these prefixes are valued."""
-    tree = SampleTree(span)
+    tree = SampleTree(span, belief=belief)
     for prefix in (prefix for row in before for prefix in row):
         tree.mark(prefix.group, prefix.tokens)
     return tree

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil
 
 from apportion.errors import InputError
+from apportion.values.belief import most_for
 from apportion.values.sample_tree import Estimate
 
 Rule = Callable[[Estimate, int], int]
@@ -31,15 +31,15 @@ def adaptive(error: float = 0.18, *, least: int = 1, most: int | None = None) ->
     Counted are all samples that ran through the prefix, so one that many share may need no continuation at all. Where
     samples agree few do (two or three), where they do not more follow.
 
-    Guarantee: when the rule stops, the belief that `sample_tree.standard_error` describes has at most the standard
-    deviation `error` (times the width of the span of scores). A stopping rule that looks at the samples alone does not
-    change a belief, so over values spread as Jeffreys' prior has them its mean, (total + 1/2) / (count + 1), is off by
-    at most `error` in the root mean square. The mean of few samples, which is the value, is off by a little more.
+    Guarantee: when the rule stops, the standard deviation of the belief (`values.belief`) is at most `error` (times the
+    width of the span of scores). A rule that looks at the samples alone does not change what they let us believe,
+    wherever it stops; so over values spread as the belief before any sample has them, the belief's mean is off by at
+    most `error` in the root mean square.
     For no value does it take more samples than `most_for(error)`, a ceiling that `most` may lower.
     Raises InputError unless 0 < error < 1/2 and 1 <= least <= most.
 
     >>> rule = adaptive(0.15, least=2)
-    >>> rule(Estimate(0.0, 0.354, 0), 0), rule(Estimate(0.0, 0.186, 2), 2), rule(Estimate(0.0, 0.148, 3), 3)
+    >>> rule(Estimate(0.5, 0.408, 0), 0), rule(Estimate(0.1, 0.160, 2), 2), rule(Estimate(0.1, 0.121, 3), 3)
     (2, 1, 0)
     """
     if not 0 < error < 0.5:
@@ -56,12 +56,3 @@ def adaptive(error: float = 0.18, *, least: int = 1, most: int | None = None) ->
         return int(known.count < ceiling and known.error > error)
 
     return more
-
-
-def most_for(error: float) -> int:
-    """Compute ceil(1 / (4 error^2)) - 2, at least 1: samples that bring any standard error down to `error`.
-
-    >>> most_for(0.18)
-    6
-    """
-    return max(ceil(0.25 / error**2) - 2, 1)

@@ -3,26 +3,26 @@
 A sample starts at some node (a rollout at its prompt, a continuation at its prefix) and was drawn freely from there on.
 So it is a fair draw at every node from its start down, and at no node above. The value of a node is the mean, over the
 samples that run through it freely, of the value of the next node on each one's way, or of its score where no node
-follows. With that a sample far below is not lost to the nodes above it, samples that run through one prefix count for
-it wherever they started, and conservation is exact along every path. Unbiased, since the value of the next node is
-what the sample's score is expected to be once it is known that it got there.
+follows. With that a sample far below is not lost to the nodes above it, and samples that run through one prefix count
+for it wherever they started. Unbiased, since the value of the next node is what the sample's score is expected to be
+once it is known that it got there. With `belief`, few samples are not taken at their word: see `values.belief`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from math import sqrt
 
 from apportion.errors import InputError
+from apportion.values import belief
 
 
 @dataclass(frozen=True)
 class Estimate:
     """A value with its standard error and the samples behind it.
 
-    count: samples that ran through the prefix freely; with none, mean and error are NaN. error: `standard_error` times
-    the width of the span of scores.
+    count: samples that ran through the prefix freely; with none, mean and error are NaN. error: `belief.standard_error`
+    times the width of the span of scores.
     """
 
     mean: float
@@ -31,19 +31,6 @@ class Estimate:
 
 
 UNKNOWN = Estimate(float("nan"), float("nan"), 0)
-
-
-def standard_error(total: float, count: int) -> float:
-    """Compute the standard deviation of a value of which `count` samples, each from 0 to 1, gave `total`.
-
-    That of the Beta(1/2 + total, 1/2 + count - total) belief, Jeffreys' prior seen through the samples: not 0 where few
-    samples agree, and sqrt(V (1 - V) / count) where there are many.
-
-    >>> round(standard_error(0.0, 2), 3), round(standard_error(3.0, 6), 3)
-    (0.186, 0.177)
-    """
-    hits, misses = total + 0.5, count - total + 0.5
-    return sqrt(hits * misses / (count + 2)) / (count + 1)
 
 
 @dataclass
@@ -64,10 +51,14 @@ class _Branch:
 
 
 class SampleTree:
-    """Samples and valued prefixes of any number of groups. span: lowest and highest score that there can be."""
+    """Samples and valued prefixes of any number of groups.
 
-    def __init__(self, span: tuple[float, float] = (0.0, 1.0)) -> None:
-        self._span = span
+    span: lowest and highest score that there can be. belief: a value is the mean of what is believed of it, rather than
+    of the samples.
+    """
+
+    def __init__(self, span: tuple[float, float] = (0.0, 1.0), *, belief: bool = False) -> None:
+        self._span, self._belief = span, belief
         self._roots: dict[Hashable, _Branch] = {}
         self._nodes: dict[tuple[Hashable, tuple[int, ...]], _Node] = {}
         self._fresh = False
@@ -85,11 +76,7 @@ class SampleTree:
 
         Raises InputError for a score outside the span.
         """
-        low, high = self._span
-        if not low <= score <= high:
-            raise InputError(
-                f"group {group!r}: a score of {score} lies outside the span of {low} to {high}; set `span`"
-            )
+        self._refuse_outside(group, score)
         path: list[_Node | float] = [node for node in self._way(group, tokens) if node.depth >= start]
         for node, following in zip(path, [*path[1:], score], strict=False):  # an empty path has nothing to follow
             assert isinstance(node, _Node)
@@ -106,9 +93,19 @@ class SampleTree:
         """The value of a marked prefix."""
         if not self._fresh:
             for node in sorted(self._nodes.values(), key=lambda node: -node.depth):
-                node.estimate = _estimate(node, *self._span)
+                node.estimate = self._estimated(node)
             self._fresh = True
         return self._nodes[group, tuple(tokens)].estimate
+
+    def _estimated(self, node: _Node) -> Estimate:
+        found = [after.estimate.mean if isinstance(after, _Node) else after for after in node.nexts]
+        if not found:
+            return UNKNOWN
+        (low, high), count = self._span, len(found)
+        total = sum(found)
+        share = (total - count * low) / (high - low)  # the total, were scores from 0 to 1
+        mean = low + (high - low) * belief.mean(share, count) if self._belief else total / count
+        return Estimate(mean, (high - low) * belief.standard_error(share, count), count)
 
     def _way(self, group: Hashable, tokens: Sequence[int]) -> list[_Node]:
         """The marked prefixes of a sequence, from the shortest."""
@@ -123,12 +120,3 @@ class SampleTree:
             raise InputError(
                 f"group {group!r}: a score of {score} lies outside the span of {low} to {high}; set `span`"
             )
-
-
-def _estimate(node: _Node, low: float, high: float) -> Estimate:
-    found = [after.estimate.mean if isinstance(after, _Node) else after for after in node.nexts]
-    if not found:
-        return UNKNOWN
-    mean = sum(found) / len(found)
-    error = (high - low) * standard_error(len(found) * (mean - low) / (high - low), len(found))
-    return Estimate(mean, error, len(found))

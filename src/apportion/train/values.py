@@ -1,0 +1,100 @@
+"""Values of steps in training, for recipes that take their values as given: the policy's own, and the ceiling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from apportion.policy.continuing import InProcess
+from apportion.rewards.schedules import best_of_group
+from apportion.rollouts import Rollouts
+from apportion.steps.grid import StepMap
+from apportion.tasks.chain import exact_value, judge_steps
+from apportion.tasks.problem import Problem
+from apportion.train.collect import Collector
+from apportion.values import boundaries
+from apportion.values.baselines import Value
+from apportion.values.likelihood import Asked, likelihood
+from apportion.values.monte_carlo import MonteCarlo, prefixes_before_steps
+from apportion.values.rules import adaptive, uniform
+
+Source = Callable[[Collector, Sequence[Problem], int], Value]
+"""(policy with its task and settings, problem of each group, step of the run) -> values."""
+
+
+def monte_carlo(collector: Collector, problems: Sequence[Problem], step: int) -> Value:
+    """Continue prefixes with the policy and ask the same judge.
+
+    As many times for each as published; or, to a standard error, as many as it takes: then answers and continuations
+    count for all that they run through, as if `mc_temperature_factor` were 1, and a value is what they let us believe.
+    """
+    config, prompts = collector.config, [collector.policy.encode(problem.prompt) for problem in problems]
+    sampling = collector.sampling(temperature=config.temperature * config.mc_temperature_factor)
+
+    def score(group: Hashable, tokens: Sequence[int]) -> float | None:
+        assert isinstance(group, int)
+        return collector.task.score(problems[group], collector.answer(tokens, len(prompts[group])))
+
+    return MonteCarlo(
+        InProcess(collector.policy, sampling, collector.generator(step, "monte carlo")),
+        score,
+        rule=uniform(config.mc_samples) if config.mc_error is None else adaptive(config.mc_error),
+        boundaries=boundaries.by_name(config.mc_boundaries),
+        budget=config.mc_budget,
+        pooled=config.mc_error is not None,
+        belief=config.mc_error is not None,
+        which=lambda batch: best_of_group(batch.outcome, batch.groups, batch.votes, share=config.mc_best_share),
+    )
+
+
+def by_likelihood(collector: Collector, problems: Sequence[Problem], step: int) -> Value:
+    """How likely the policy finds the reference answer right behind a prefix. Nothing is sampled."""
+    policy, config = collector.policy, collector.config
+
+    def log_likelihood(wanted: Sequence[Asked]) -> list[float]:
+        return [
+            found
+            for first in range(0, len(wanted), config.micro_batch)
+            for found in policy.log_likelihood(
+                [(asked.prefix.tokens, asked.reference) for asked in wanted[first : first + config.micro_batch]],
+                temperature=config.temperature,
+            )
+        ]
+
+    def reference(group: Hashable) -> list[int]:
+        assert isinstance(group, int)
+        return policy.encode_answer(problems[group].answer)
+
+    return likelihood(log_likelihood, reference)
+
+
+def exact(collector: Collector, problems: Sequence[Problem], step: int) -> Value:
+    """Work values out, for the task `chain`: what an oracle would say, and so the ceiling of all that estimate.
+
+    Of a writer who errs as often as the policy did in these answers, a step that follows from what stands before it
+    counting as one try.
+    """
+
+    def value(rollouts: Rollouts, steps: StepMap, rewards: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
+        prompts = [collector.policy.encode(problem.prompt) for problem in problems]
+        verdicts = [
+            right
+            for n, group in enumerate(rollouts.groups.tolist())
+            for right in judge_steps(problems[group], rollouts.response(n))[: collector.config.chain_steps]
+        ]
+        error = 1 - sum(verdicts) / len(verdicts) if verdicts else 0.0
+        grid = torch.zeros_like(rewards)
+        for n, row in enumerate(prefixes_before_steps(rollouts, steps)):
+            for k, prefix in enumerate(row):
+                group = int(rollouts.groups[n])
+                answer = collector.answer(prefix.tokens, len(prompts[group])) if prefix.sampled else ""
+                grid[n, k] = exact_value(problems[group], answer, error)
+        return grid
+
+    return value
+
+
+BY_NAME: dict[str, Source] = {"monte_carlo": monte_carlo, "likelihood": by_likelihood, "exact": exact}
