@@ -34,7 +34,7 @@ from apportion.value_file import Labelled, Settings, closing_table, label
 from apportion.values.store import Stored
 
 CHAIN = Settings(policy="embedded", task="chain", samples=2)
-MANY = replace(CHAIN, samples=None, at_once=5)
+MANY = replace(CHAIN, samples=None, error=0.18, at_once=5)
 """Several rounds of several lots."""
 QUIET = Console(file=io.StringIO(), width=100)
 

@@ -137,9 +137,9 @@ def value(
         Path | None,
         typer.Option(help="JSONL of prompts and answers (default: the field `answer` of every row of FILE)."),
     ] = None,
-    samples: Annotated[int | None, typer.Option(help="Continuations of every prefix.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Continuations of every prefix (6).")] = None,
     error: Annotated[
-        float | None, typer.Option(help="Instead: as many as bring the standard error down to this (0.18).")
+        float | None, typer.Option(help="Instead: as many as bring the standard error down to this, say 0.16.")
     ] = None,
     boundaries: Annotated[
         str, typer.Option(help="Steps to sample before: every, first:M, nth:N, refine[:GAP] (0.25), first_failure.")

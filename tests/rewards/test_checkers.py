@@ -33,6 +33,8 @@ RIGHT = {
     "tags": ("<think>16?</think> <answer>18</answer> It is not 20.", "18"),
     "tags around prose": ("<answer>the price is $18</answer>", "18"),
     "expression in tags": ("<answer>1 + x</answer>", "x+1"),
+    "as long as can be compared": (r"\boxed{" + "1" * 999 + "}", "0" + "1" * 999),
+    "too long to compare, but the same": ("1" * 1001, "1" * 1001),
     "end of a long text": ("Let me think again. " * 200 + "It is 18.", "18"),
     "last number": ("She has 9 eggs at $2 each, which makes $18 a day.", "18"),
     "bold": ("The answer is **18**.", "18"),

@@ -31,6 +31,9 @@ def test_every_setting_says_what_it_is():
         pytest.param({"steps": "many"}, ["steps is 'many'"], id="wrong-type"),
         pytest.param({"task": "data"}, ["names the file"], id="data-without-file"),
         pytest.param({"task": "chain", "data": "x.jsonl"}, ["names the file"], id="file-without-data"),
+        pytest.param({"group": 4, "first_answers": 5}, ["first_answers is 5", "group of 4"], id="more-first-than-all"),
+        pytest.param({"recipe": "tree", "first_answers": 2}, ["tree_roots"], id="first-answers-of-trees"),
+        pytest.param({"values": "exact", "task": "gym:chain_sum"}, ["for the task chain only"], id="exact-elsewhere"),
         pytest.param({"updates": 1000}, ["1000 updates"], id="more-updates-than-rollouts"),
     ],
 )

@@ -67,6 +67,37 @@ def test_values_to_a_standard_error_of_some_steps_of_the_best_answers_cost_less(
     assert {1, max(len(row["credit"]) for row in rows)} <= {len(row["credit"]) for row in rows}
 
 
+@pytest.mark.parametrize("values", ["likelihood", "exact"])
+def test_values_that_cost_no_tokens_can_be_trained_on(tmp_path, values):
+    plain = train(tmp_path / "plain", recipe="grpo", steps=1).rows("metrics.jsonl")
+    rows = train(tmp_path / "run", recipe="vineppo", steps=1, values=values).rows("metrics.jsonl")
+    assert rows[0]["generated_tokens"] == plain[0]["generated_tokens"]
+    assert rows[0]["steps_per_rollout"] > 2
+
+
+def test_prompts_that_fail_are_asked_more_often_within_one_budget(tmp_path):
+    run = train(tmp_path / "run", steps=1, first_answers=2)
+    rows = [json.loads(line) for line in (run.ledgers / "step-000000.jsonl").read_text().splitlines()]
+    assert len(rows) == 16
+    groups = [row["group"] for row in rows]
+    assert groups == sorted(groups)
+    first = {g: [row["outcome"] for row in rows if row["group"] == g][:2] for g in groups}
+    sizes = {g: groups.count(g) for g in groups}
+    assert min(sizes.values()) >= 2
+    assert len(set(sizes.values())) > 1
+    hardest, easiest = min(first, key=lambda g: sum(first[g])), max(first, key=lambda g: sum(first[g]))
+    assert sizes[hardest] > sizes[easiest]
+
+
+def test_a_run_ends_with_the_step_that_spends_its_tokens(tmp_path):
+    whole = train(tmp_path / "whole", steps=4).rows("metrics.jsonl")
+    budget = whole[1]["generated_tokens"]
+    run = train(tmp_path / "run", steps=4, token_budget=budget)
+    assert run.rows("metrics.jsonl") == whole[:2]
+    assert run.evaluations()["after"]["step"] == 2
+    assert run.steps_taken() == 2
+
+
 @pytest.mark.parametrize("forks", ["even", "entropy", "uncertainty"])
 def test_trees_generate_fewer_tokens_than_they_train_answers_on(tmp_path, forks):
     settings = {"tree_roots": 2, "tree_rounds": 2, "tree_forks": forks}

@@ -45,10 +45,11 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], words
 
 def test_samples_and_error_are_rules() -> None:
     known = Estimate(0.5, 0.19, 2)
+    assert Settings(policy="embedded").rule()(known, 2) == 4
     assert Settings(policy="embedded", samples=9).rule()(known, 2) == 7
-    for error in (None, 0.2, 0.1):
-        rule = rules.adaptive(0.18 if error is None else error)
-        assert Settings(policy="embedded", error=error).rule()(known, 2) == rule(known, 2) == int(error != 0.2)
+    for error in (0.2, 0.1):
+        rule = Settings(policy="embedded", error=error).rule()
+        assert rule(known, 2) == rules.adaptive(error)(known, 2) == int(error != 0.2)
 
 
 @pytest.mark.parametrize("asked", [{}, {"error": 0.05}, {"error": 0.49}, {"samples": 4}])

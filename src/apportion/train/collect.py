@@ -21,6 +21,7 @@ from apportion.tasks.problem import Problem, Task
 from apportion.tasks.prompts import Prompts
 from apportion.train import trees
 from apportion.train.config import TrainConfig
+from apportion.train.difficulty import more_answers
 from apportion.train.figures import PassRate, pass_rate
 
 GYM = "gym:"
@@ -66,13 +67,19 @@ class Collector:
                 raise InputError(f"the prompt {problem.prompt[:60]!r}: {error}") from error
 
     def rollouts(self, problems: Sequence[Problem], step: int) -> Rollouts:
-        """`group` answers to every problem, not yet scored."""
-        return self._ask(problems, self.config.group, self.generator(step, "sampling"))
+        """`group` answers to every problem, or that many on average (see `first_answers`); not all are scored yet."""
+        config, generator = self.config, self.generator(step, "sampling")
+        if config.first_answers is None:
+            return self._ask(problems, [config.group] * len(problems), generator)
+        first = self._ask(problems, [config.first_answers] * len(problems), generator)
+        first = self.scored(first, problems)
+        more = more_answers(first, len(problems) * (config.group - config.first_answers))
+        return _joined([*first.rows(), *self._ask(problems, more, generator).rows()], first)
 
     def tree_rollouts(self, problems: Sequence[Problem], step: int) -> Rollouts:
         """`group` answers to every problem, scored: `tree_roots` of them whole, the others branches of these."""
         config, generator = self.config, self.generator(step, "sampling")
-        rollouts = self.scored(self._ask(problems, config.tree_roots, generator), problems)
+        rollouts = self.scored(self._ask(problems, [config.tree_roots] * len(problems), generator), problems)
         missing, rng = config.group - config.tree_roots, chance(config, step, "forks")
         for rounds_left in range(config.tree_rounds, 0, -1):
             wanted = -(-missing // rounds_left)
@@ -97,20 +104,19 @@ class Collector:
                 branched_at=len(prefix),
             )
             rows.append(branch)
-        order = {name: g for g, name in enumerate(rollouts.group_names)}
-        rows.sort(key=lambda row: order[row.group])  # stable: a branch stays behind its trunk
-        return collate(rows).to(rollouts.tokens.device)
+        return _joined(rows, rollouts)
 
     def pass_rate(self, problems: Sequence[Problem], when: str) -> PassRate:
         """Pass rate of one answer to each problem, sampled as in training."""
         if not problems:
             return PassRate(0, 0)
-        rollouts = self._ask(problems, 1, self.generator(-1, when))
+        rollouts = self._ask(problems, [1] * len(problems), self.generator(-1, when))
         return pass_rate(self.scored(rollouts, problems).outcome)
 
-    def _ask(self, problems: Sequence[Problem], answers: int, generator: torch.Generator) -> Rollouts:
+    def _ask(self, problems: Sequence[Problem], answers: Sequence[int], generator: torch.Generator) -> Rollouts:
+        """So many answers to each problem."""
         prompts = [self.policy.encode(problem.prompt) for problem in problems]
-        asked = [g for g in range(len(problems)) for _ in range(answers)]
+        asked = [g for g, count in enumerate(answers) for _ in range(count)]
         samples = self.policy.sample([prompts[g] for g in asked], self.sampling(), generator)
         rows = [
             self._rollout(prompts[g], sample, g, i) for i, (g, sample) in enumerate(zip(asked, samples, strict=True))
@@ -153,3 +159,9 @@ class Collector:
             logprobs=[float("nan")] * len(prompt) + sample.logprobs,
             offsets=offsets,
         )
+
+
+def _joined(rows: list[Rollout], like: Rollouts) -> Rollouts:
+    """Rows in one batch, the groups in their order, and what came first in a group before the rest of it."""
+    order = {name: g for g, name in enumerate(like.group_names)}
+    return collate(sorted(rows, key=lambda row: order[row.group])).to(like.tokens.device)

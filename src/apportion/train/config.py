@@ -45,6 +45,12 @@ class TrainConfig(BaseModel):
 
     prompts: int = Field(8, ge=1, description="prompts a step")
     group: int = Field(6, ge=1, description="answers sampled for each prompt")
+    first_answers: int | None = Field(
+        None,
+        ge=1,
+        description="answers sampled first for each prompt; what is left of prompts * group is then dealt out, most to "
+        "those that failed most; not set = `group` for all",
+    )
     max_new_tokens: int = Field(256, ge=1, description="longest answer, in tokens")
     temperature: float = Field(0.7, gt=0, description="of sampling, and of all log-probabilities")
     top_p: float = Field(0.9, gt=0, le=1, description="most probable mass that tokens are drawn from")
@@ -146,6 +152,11 @@ def resolve(settings: dict[str, Any], *, place: str = "settings") -> TrainConfig
         )
     if config.values == "exact" and config.task != "chain":
         raise InputError(f"{place}: values are worked out (`exact`) for the task chain only; task is {config.task!r}")
+    if config.first_answers is not None and (config.first_answers > config.group or config.recipe == "tree"):
+        raise InputError(
+            f"{place}: first_answers is {config.first_answers}; expected at most the group of {config.group}, and a "
+            "recipe other than tree, which has tree_roots"
+        )
     if config.recipe == "tree" and config.tree_roots > config.group:
         raise InputError(f"{place}: tree_roots is {config.tree_roots}; expected at most the group of {config.group}")
     if config.updates > config.prompts * config.group:

@@ -9,8 +9,8 @@ from apportion.errors import InputError, did_you_mean
 from apportion.values import belief, boundaries, rules
 from apportion.values.rules import Rule
 
-ERROR = 0.18
-"""Standard error of a value that is sampled for unless something else is asked for."""
+SAMPLES = 6
+"""Continuations of a prefix unless something else is asked for."""
 
 
 @dataclass(frozen=True)
@@ -68,15 +68,13 @@ class Settings:
 
     def rule(self) -> Rule:
         """How many continuations a prefix gets."""
-        return rules.adaptive(self._error) if self.samples is None else rules.uniform(self.samples)
+        return rules.uniform(self.most_samples()) if self.error is None else rules.adaptive(self.error)
 
     def most_samples(self) -> int:
         """The most continuations that the rule gives any prefix."""
-        return belief.most_for(self._error) if self.samples is None else self.samples
-
-    @property
-    def _error(self) -> float:
-        return ERROR if self.error is None else self.error
+        if self.error is not None:
+            return belief.most_for(self.error)
+        return SAMPLES if self.samples is None else self.samples
 
     def actors(self) -> int | None:
         """How many actors of Ray are asked for; None = as many as fit, or none where this process samples."""

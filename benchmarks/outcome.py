@@ -1,0 +1,140 @@
+"""Measure what training learns from the tokens that it generates, recipe by recipe, everything counted.
+
+    python benchmarks/outcome.py --out FOLDER --seeds 5 --picture benchmarks/outcome.svg
+    python benchmarks/outcome.py --out FOLDER --seeds 2 --arms tuning      # the settings that were tried for GRPO
+    python benchmarks/outcome.py --out FOLDER --tokens 30000 --seeds 1     # does it run? Its figures mean nothing
+
+Every run trains the embedded model until it has generated --tokens, Monte-Carlo continuations included. A run that
+FOLDER holds already, finished, is not made again. Pass rates are those of the sampled training problems, which are
+new in every step; the last column is of held-out ones. Prints Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from math import sqrt
+from pathlib import Path
+
+from measure import figure
+from outcome_picture import draw
+
+from apportion.train.run_folder import RunFolder
+
+SETTING = ("chain_steps=8", "wording=3", "max_new_tokens=128", "held_out=512", "checkpoint_every=1000", "steps=10000")
+STEPS = ("mc_temperature_factor=1.0", "mc_error=0.2", "mc_boundaries=refine:0.35")
+ARMS: dict[str, dict[str, Sequence[str]]] = {
+    "compared": {
+        "grpo": ("recipe=grpo",),
+        "rloo": ("recipe=rloo",),
+        "vineppo, plain": ("recipe=vineppo", "mc_samples=6"),
+        "vineppo, adaptive": ("recipe=vineppo", *STEPS),
+        "tree": ("recipe=tree",),
+        "exact values, for nothing": ("recipe=vineppo", "values=exact"),
+    },
+    "tuning": {
+        f"grpo, {prompts} × {group}, {rate:g}": (
+            "recipe=grpo",
+            f"learning_rate={rate}",
+            f"prompts={prompts}",
+            f"group={group}",
+        )
+        for prompts, group in ((32, 8), (16, 8), (64, 4))
+        for rate in (1e-4, 3e-4, 1e-3)
+    },
+}
+SHARES = (0.25, 0.5, 0.75, 1.0)
+T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
+"""Two-sided 95 % points of Student's t, by degrees of freedom."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished run: (tokens generated, pass rate) of every step, and the held-out rate at the end."""
+
+    curve: list[tuple[int, float]]
+    held_out: float
+
+    def rate_at(self, tokens: float, window: float) -> float:
+        """Mean pass rate of the steps that ended within `window` tokens before."""
+        near = [rate for spent, rate in self.curve if tokens - window < spent <= tokens * 1.001]
+        return statistics.fmean(near or [min(self.curve, key=lambda point: abs(point[0] - tokens))[1]])
+
+    def mean_rate(self) -> float:
+        """Mean pass rate over the tokens: the area under the curve."""
+        spent = [0, *(tokens for tokens, _ in self.curve)]
+        widths = [after - before for before, after in pairwise(spent)]
+        return sum(width * rate for width, (_, rate) in zip(widths, self.curve, strict=True)) / spent[-1]
+
+
+def train(folder: Path, settings: Sequence[str], tokens: int, seed: int) -> Run:
+    run = RunFolder(folder)
+    if not run.model.exists():
+        assignments = [f"--set={setting}" for setting in (*SETTING, *settings, f"token_budget={tokens}")]
+        command = [sys.executable, "-m", "apportion", "train", "--seed", str(seed), "--out", str(folder), *assignments]
+        if (folder / "config.toml").exists():
+            command = [sys.executable, "-m", "apportion", "train", "--resume", str(folder)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    curve = [(row["generated_tokens"], row["pass_rate"]) for row in run.rows("metrics.jsonl")]
+    return Run(curve, json.loads((folder / "evaluations.json").read_text())["after"]["rate"])
+
+
+def interval(numbers: Sequence[float]) -> tuple[float, float]:
+    """Mean, and half the width of its 95 % interval over the seeds."""
+    if len(numbers) < 2:
+        return statistics.fmean(numbers), float("nan")
+    return statistics.fmean(numbers), T95[len(numbers) - 1] * statistics.stdev(numbers) / sqrt(len(numbers))
+
+
+def percent(numbers: Sequence[float]) -> str:
+    mean, half = interval(numbers)
+    return f"{100 * mean:.1f}" if half != half else f"{100 * mean:.1f} ± {100 * half:.1f}"
+
+
+def table(runs: dict[str, list[Run]], tokens: int) -> str:
+    first = next(iter(runs.values()))
+    header = ["recipe", *(f"at {figure(share * tokens)}" for share in SHARES), "mean over the tokens"]
+    header += [f"less that of {next(iter(runs))}", "held out at the end", "steps"]
+    lines = [header, ["---"] * len(header)]
+    for name, found in runs.items():
+        at = [percent([run.rate_at(share * tokens, tokens / 10) for run in found]) for share in SHARES]
+        lead = [run.mean_rate() - other.mean_rate() for run, other in zip(found, first, strict=True)]
+        steps = figure(statistics.fmean(len(run.curve) for run in found))
+        mean, held_out = percent([run.mean_rate() for run in found]), percent([run.held_out for run in found])
+        lines.append([name, *at, mean, "" if found is first else percent(lead), held_out, steps])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=400_000)
+    parser.add_argument("--jobs", type=int, default=2, help="runs at a time, a thread each")
+    parser.add_argument("--arms", choices=ARMS, default="compared")
+    parser.add_argument("--picture", type=Path, help="draw the curves here")
+    options = parser.parse_args()
+    arms = ARMS[options.arms]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        waiting = {
+            (name, seed): pool.submit(
+                train, options.out / f"{name.replace(' ', '-')}-seed{seed}", settings, options.tokens, seed
+            )
+            for seed in range(options.seeds)
+            for name, settings in arms.items()
+        }
+        runs = {name: [waiting[name, seed].result() for seed in range(options.seeds)] for name in arms}
+    print(table(runs, options.tokens))
+    if options.picture:
+        draw({name: [run.curve for run in found] for name, found in runs.items()}, options.tokens, options.picture)
+
+
+if __name__ == "__main__":
+    main()
