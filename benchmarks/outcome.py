@@ -28,26 +28,44 @@ from outcome_picture import draw
 
 from apportion.train.run_folder import RunFolder
 
-SETTING = ("chain_steps=8", "wording=3", "max_new_tokens=128", "held_out=512", "checkpoint_every=1000", "steps=10000")
-STEPS = ("mc_temperature_factor=1.0", "mc_error=0.2", "mc_boundaries=refine:0.35")
+SETTING = (
+    "chain_steps=8",
+    "wording=0",
+    "temperature=1.3",
+    "prompts=8",
+    "group=16",
+    "held_out=512",
+    "checkpoint_every=1000",
+    "steps=10000",
+)
+WHOLE = ("learning_rate=1e-4",)  # the best for GRPO of those tried
+STEPS = ("recipe=vineppo", "learning_rate=3e-4")
 ARMS: dict[str, dict[str, Sequence[str]]] = {
     "compared": {
-        "grpo": ("recipe=grpo",),
-        "rloo": ("recipe=rloo",),
-        "vineppo, plain": ("recipe=vineppo", "mc_samples=6"),
-        "vineppo, adaptive": ("recipe=vineppo", *STEPS),
-        "tree": ("recipe=tree",),
-        "exact values, for nothing": ("recipe=vineppo", "values=exact"),
+        "grpo": ("recipe=grpo", *WHOLE),
+        "vineppo, careful": (*STEPS, "mc_samples=1", "mc_boundaries=refine:0.35", "mc_temperature_factor=0.3"),
+        "exact values, for nothing": (*STEPS, "values=exact"),
+        "rloo": ("recipe=rloo", *WHOLE),
+        "tree": ("recipe=tree", "tree_roots=8", *WHOLE),
+        "vineppo, adaptive": (*STEPS, "mc_error=0.2", "mc_boundaries=refine:0.35", "mc_temperature_factor=1.0"),
+        "vineppo, plain": (*STEPS, "mc_samples=6"),
     },
     "tuning": {
         f"grpo, {prompts} × {group}, {rate:g}": (
             "recipe=grpo",
-            f"learning_rate={rate}",
             f"prompts={prompts}",
             f"group={group}",
+            f"learning_rate={rate}",
         )
-        for prompts, group in ((32, 8), (16, 8), (64, 4))
-        for rate in (1e-4, 3e-4, 1e-3)
+        for prompts, group, rate in (
+            (8, 16, 1e-4),
+            (8, 16, 5e-5),
+            (8, 16, 2e-4),
+            (32, 8, 1e-4),
+            (32, 8, 2e-4),
+            (16, 8, 1e-4),
+            (8, 16, 3e-4),
+        )
     },
 }
 SHARES = (0.25, 0.5, 0.75, 1.0)

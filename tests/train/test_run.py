@@ -18,6 +18,7 @@ from apportion.train.config import resolve
 from apportion.train.loop import Trainer
 from apportion.train.run_folder import RunFolder
 from apportion.train.start import open_run
+from apportion.values.spot_check import Gap
 
 TINY = {"prompts": 4, "group": 4, "chain_steps": 2, "max_new_tokens": 24, "held_out": 8, "ledger_every": 2}
 
@@ -73,6 +74,25 @@ def test_values_that_cost_no_tokens_can_be_trained_on(tmp_path, values):
     rows = train(tmp_path / "run", recipe="vineppo", steps=1, values=values).rows("metrics.jsonl")
     assert rows[0]["generated_tokens"] == plain[0]["generated_tokens"]
     assert rows[0]["steps_per_rollout"] > 2
+
+
+def test_values_are_checked_against_continuations_when_it_is_due(tmp_path):
+    settings = {"recipe": "vineppo", "values": "likelihood", "check_prefixes": 8, "check_samples": 2}
+    plain = train(tmp_path / "plain", steps=3, **settings).rows("metrics.jsonl")
+    rows = train(tmp_path / "run", steps=3, check_values_every=2, **settings).rows("metrics.jsonl")
+    assert "value_gap" not in plain[0]
+    assert [row["value_gap"] is None for row in rows] == [False, True, False]
+    assert rows[0]["value_gap"] > 0.2, "nobody writes the answer right away"
+    assert rows[0]["value_bias"] < 0
+    assert rows[0]["generated_tokens"] > plain[0]["generated_tokens"]
+    assert [row["loss"] for row in rows] == [row["loss"] for row in plain], "looking changes nothing"
+
+
+def test_values_that_no_longer_fit_are_an_alarm(tmp_path, monkeypatch):
+    gaps = iter([Gap(8, 0.0, 0.01, 0.001), Gap(8, 0.3, 0.09, 0.001)])
+    monkeypatch.setattr("apportion.train.values.checked", lambda *arguments: next(gaps))
+    with pytest.warns(UserWarning, match=r"off by 0\.30 .*bias \+0\.30\), and were by 0\.10 at best"):
+        train(tmp_path / "run", recipe="vineppo", values="exact", steps=2, check_values_every=1)
 
 
 def test_prompts_that_fail_are_asked_more_often_within_one_budget(tmp_path):

@@ -71,6 +71,11 @@ class TrainConfig(BaseModel):
     )
     mc_budget: int | None = Field(None, ge=1, description="tokens that continuations may have in a step, at most")
     mc_temperature_factor: float = Field(1.1, gt=0, description="their temperature, in units of `temperature`")
+    check_values_every: int | None = Field(
+        None, ge=1, description="steps between checks of the values before steps against continuations; not set = never"
+    )
+    check_prefixes: int = Field(32, ge=1, description="prefixes that such a check continues")
+    check_samples: int = Field(4, ge=2, description="continuations of each of them")
     tree_roots: int = Field(
         4, ge=1, description="answers of a group that start at the prompt, where a recipe grows trees"
     )

@@ -24,6 +24,7 @@ from apportion.train.run_folder import RunFolder
 from apportion.train.update import Updater
 from apportion.values.answers import answers_through
 from apportion.values.baselines import given
+from apportion.values.spot_check import Alarm
 
 
 @runtime_checkable
@@ -50,6 +51,7 @@ class Trainer:
         self.collector.refuse_long()
         self.updater = Updater(self.policy, config)
         self.generated = 0  # tokens sampled for training, Monte-Carlo continuations and all
+        self._alarm = Alarm()
         self._clock = Clock()
 
     def train(self) -> None:
@@ -78,6 +80,7 @@ class Trainer:
             rollouts = self.collector.scored(rollouts, problems)
         with self._clock.phase("credit"):
             ledger = self._apportion(rollouts, problems, step)
+            checked = self._check_values(ledger, problems, step)
         with self._clock.phase("update"):
             order = torch_chance(self.config, step, "order", torch.device("cpu"))
             figures = self.updater.update(ledger, order)
@@ -86,6 +89,7 @@ class Trainer:
         metrics = {
             "step": step,
             **ledger_figures(ledger),
+            **checked,
             **figures,
             "sampled_tokens": int(rollouts.action_mask.sum()),
             "generated_tokens": self.generated,
@@ -106,6 +110,22 @@ class Trainer:
         with warnings.catch_warnings():  # the steps of the others have one value, and so make one step
             warnings.filterwarnings("ignore", message=".*rollouts are credited as a whole")
             return apportion(rollouts, replace(recipe, min_spread=recipe.min_spread or 0.0)).require_laws()
+
+    def _check_values(self, ledger: Ledger, problems: list[Problem], step: int) -> dict[str, float | None]:
+        """Where it is due, how far the values are from the truth; a warning where that widens."""
+        every = self.config.check_values_every
+        if every is None:
+            return {}
+        gap = values.checked(ledger, self.collector, problems, step) if step % every == 0 else None
+        if gap is None:
+            return {"value_gap": None, "value_bias": None}
+        if before := self._alarm.widened(gap):
+            warnings.warn(
+                f"step {step}: the values before steps are off by {gap.rms:.2f} in the root mean square (bias "
+                f"{gap.bias:+.2f}), and were by {before.rms:.2f} at best; they no longer fit the policy",
+                stacklevel=2,
+            )
+        return {"value_gap": gap.rms, "value_bias": gap.bias}
 
     def _write_down(self, step: int, metrics: dict[str, Any], ledger: Ledger) -> None:
         self.run.append("metrics.jsonl", metrics)

@@ -8,18 +8,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from apportion.ledger import Ledger
 from apportion.policy.continuing import InProcess
 from apportion.rewards.schedules import best_of_group
 from apportion.rollouts import Rollouts
 from apportion.steps.grid import StepMap
 from apportion.tasks.chain import exact_value, judge_steps
 from apportion.tasks.problem import Problem
-from apportion.train.collect import Collector
+from apportion.train.collect import Collector, chance
 from apportion.values import boundaries
 from apportion.values.baselines import Value
+from apportion.values.engine import Engine
 from apportion.values.likelihood import Asked, likelihood
-from apportion.values.monte_carlo import MonteCarlo, prefixes_before_steps
+from apportion.values.monte_carlo import MonteCarlo, Score, prefixes_before_steps
 from apportion.values.rules import adaptive, uniform
+from apportion.values.spot_check import Gap, spot_check
 
 Source = Callable[[Collector, Sequence[Problem], int], Value]
 """(policy with its task and settings, problem of each group, step of the run) -> values."""
@@ -31,15 +34,10 @@ def monte_carlo(collector: Collector, problems: Sequence[Problem], step: int) ->
     As many times for each as published; or, to a standard error, as many as it takes: then answers and continuations
     count for all that they run through, as if `mc_temperature_factor` were 1, and a value is what they let us believe.
     """
-    config, prompts = collector.config, [collector.policy.encode(problem.prompt) for problem in problems]
-    sampling = collector.sampling(temperature=config.temperature * config.mc_temperature_factor)
-
-    def score(group: Hashable, tokens: Sequence[int]) -> float | None:
-        assert isinstance(group, int)
-        return collector.task.score(problems[group], collector.answer(tokens, len(prompts[group])))
-
+    config = collector.config
+    engine, score = continued(collector, problems, step, "monte carlo", config.mc_temperature_factor)
     return MonteCarlo(
-        InProcess(collector.policy, sampling, collector.generator(step, "monte carlo")),
+        engine,
         score,
         rule=uniform(config.mc_samples) if config.mc_error is None else adaptive(config.mc_error),
         boundaries=boundaries.by_name(config.mc_boundaries),
@@ -48,6 +46,20 @@ def monte_carlo(collector: Collector, problems: Sequence[Problem], step: int) ->
         belief=config.mc_error is not None,
         which=lambda batch: best_of_group(batch.outcome, batch.groups, batch.votes, share=config.mc_best_share),
     )
+
+
+def continued(
+    collector: Collector, problems: Sequence[Problem], step: int, purpose: str, factor: float = 1.0
+) -> tuple[Engine, Score]:
+    """The policy as an engine, at `factor` times its temperature, and the judge of what it makes."""
+    prompts = [collector.policy.encode(problem.prompt) for problem in problems]
+    sampling = collector.sampling(temperature=collector.config.temperature * factor)
+
+    def score(group: Hashable, tokens: Sequence[int]) -> float | None:
+        assert isinstance(group, int)
+        return collector.task.score(problems[group], collector.answer(tokens, len(prompts[group])))
+
+    return InProcess(collector.policy, sampling, collector.generator(step, purpose)), score
 
 
 def by_likelihood(collector: Collector, problems: Sequence[Problem], step: int) -> Value:
@@ -95,6 +107,19 @@ def exact(collector: Collector, problems: Sequence[Problem], step: int) -> Value
         return grid
 
     return value
+
+
+def checked(ledger: Ledger, collector: Collector, problems: Sequence[Problem], step: int) -> Gap | None:
+    """How far the values of a ledger are from what the policy, continuing, comes to."""
+    config = collector.config
+    return spot_check(
+        ledger.value,
+        (ledger.rollouts, ledger.steps),
+        continued(collector, problems, step, "check"),
+        prefixes=config.check_prefixes,
+        samples=config.check_samples,
+        chance=chance(config, step, "check"),
+    )
 
 
 BY_NAME: dict[str, Source] = {"monte_carlo": monte_carlo, "likelihood": by_likelihood, "exact": exact}
