@@ -38,7 +38,7 @@ SETTING = (
     "checkpoint_every=1000",
     "steps=10000",
 )
-WHOLE = ("learning_rate=1e-4",)  # the best for GRPO of those tried
+WHOLE = ("learning_rate=2e-4",)  # the best for GRPO of those tried
 STEPS = ("recipe=vineppo", "learning_rate=3e-4")
 ARMS: dict[str, dict[str, Sequence[str]]] = {
     "compared": {
@@ -65,6 +65,9 @@ ARMS: dict[str, dict[str, Sequence[str]]] = {
             (32, 8, 2e-4),
             (16, 8, 1e-4),
             (8, 16, 3e-4),
+            (16, 8, 2e-4),
+            (8, 8, 1e-4),
+            (8, 8, 2e-4),
         )
     },
 }

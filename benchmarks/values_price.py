@@ -25,7 +25,7 @@ from values_price_picture import draw
 from values_subjects import GROUP, Subject, embedded, written
 
 from apportion.train import trees
-from apportion.values import boundaries
+from apportion.values import belief, boundaries
 from apportion.values.engine import Prefix, Wanted
 from apportion.values.monte_carlo import MonteCarlo, answers_in_tree, marked_tree, prefixes_before_steps
 from apportion.values.rules import Rule, adaptive, uniform
@@ -48,7 +48,7 @@ def monte_carlo(rule: Rule, where: str = "every", *, published: bool = False) ->
             rule,
             boundaries.by_name(where),
             pooled=not published,
-            belief=not published,
+            mean=belief.sample_mean if published else belief.mean,
         )
         found = values.estimate(subject.rollouts, subject.steps)
         return found.value, found.spent
@@ -62,7 +62,7 @@ def tree(forks: float) -> Source:
     def source(subject: Subject, seed: int) -> tuple[Tensor, int]:
         rollouts, steps, engine = subject.rollouts, subject.steps, subject.engine(seed)
         before = prefixes_before_steps(rollouts, steps)
-        samples = marked_tree(before, belief=True)
+        samples = marked_tree(before, mean=belief.mean)
         answers_in_tree(samples, rollouts, before)
         chosen = trees.evenly(rollouts, steps, round(forks * GROUP), random.Random(seed))
         counts: dict[Prefix, int] = {}

@@ -116,7 +116,7 @@ def apportion(rollouts: Rollouts, recipe: Recipe) -> Ledger:
     """
     _warn_of_silent_rows(rollouts)
     cut = recipe.split(rollouts)
-    counted = cut.mask & rollouts.votes.unsqueeze(1)
+    counted = _counted(cut, rollouts)
     parts = recipe.reward(rollouts, cut)
     _warn_of_lost_places(rollouts, cut)
     reward = reduce(torch.add, parts.values())
@@ -133,7 +133,7 @@ def apportion(rollouts: Rollouts, recipe: Recipe) -> Ledger:
         fallback.warn()
         steps, value, values = fallback.steps, fallback.values(value), [fallback.values(grid) for grid in values]
         reward, parts = fallback.rewards(reward), {name: fallback.rewards(grid) for name, grid in parts.items()}
-        counted = steps.mask & rollouts.votes.unsqueeze(1)
+        counted = _counted(steps, rollouts)
 
     def credit_of(reward: Tensor, value: Tensor) -> Tensor:
         return torch.where(counted, recipe.credit(reward, value), 0)
@@ -196,6 +196,11 @@ def _residual(name: str, errors: Tensor, ledger: Ledger) -> Residual:
     largest = max(float(ledger.reward.abs().max()), float(ledger.value.abs().max()))
     scale = largest * ledger.credit.shape[1] * max(1, int(torch.bincount(ledger.rollouts.groups).max()))
     return laws.residual(name, errors, scale=scale, dtype=ledger.credit.dtype)
+
+
+def _counted(steps: StepMap, rollouts: Rollouts) -> Tensor:
+    """The steps of rollouts that have a vote."""
+    return steps.mask if bool(rollouts.votes.all()) else steps.mask & rollouts.votes.unsqueeze(1)
 
 
 def _counted_reward(ledger: Ledger) -> Tensor:

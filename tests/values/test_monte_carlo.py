@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from apportion.errors import InputError
 from apportion.ledger import apportion
 from apportion.rollouts import Rollout, collate
 from apportion.steps import splitters
-from apportion.values import boundaries, rules
+from apportion.values import belief, boundaries, rules
 from apportion.values.engine import Drawn, Prefix, Wanted
 from apportion.values.monte_carlo import MonteCarlo
 
@@ -147,13 +148,13 @@ def test_a_believed_value_takes_few_samples_less_at_their_word() -> None:
     batch = collate([rollout(1, outcome=1.0)])
     steps = splitters.every_token(batch)
 
-    def value(**settings: bool) -> float:
+    def value(**settings: Any) -> float:
         source = Continuations({(7,): [1.0, 1.0]})
         return float(MonteCarlo(source, source.score, rules.uniform(2), **settings).estimate(batch, steps).value)
 
     assert value() == 1.0
-    assert value(belief=True) == pytest.approx(3.25 / 3.5)
-    assert value(belief=True, answers=False) == pytest.approx(2.25 / 2.5)
+    assert value(mean=belief.mean) == pytest.approx(3.25 / 3.5)
+    assert value(mean=belief.mean, answers=False) == pytest.approx(2.25 / 2.5)
 
 
 def test_a_budget_is_never_passed_and_what_it_left_open_comes_from_neighbours() -> None:

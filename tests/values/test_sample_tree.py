@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apportion.errors import InputError
+from apportion.values import belief
 from apportion.values.sample_tree import SampleTree
 
 
@@ -62,7 +63,7 @@ def test_a_score_outside_the_span_is_refused(score: float) -> None:
 
 
 def test_a_value_that_is_believed_takes_few_samples_less_at_their_word() -> None:
-    tree = SampleTree((-1.0, 3.0), belief=True)
+    tree = SampleTree((-1.0, 3.0), belief.mean)
     for prefix in ([7], [7, 1]):
         tree.mark("g", prefix)
     for tokens, start, score in (([7, 1], 2, 3.0), ([7, 1], 2, 3.0), ([7, 1], 1, -1.0)):

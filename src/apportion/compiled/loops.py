@@ -74,11 +74,11 @@ def running_count(grid: Any, mark: Any, found: Any, start: Any, length: Any, for
     before = before.cumsum()
     for r in numba.prange(runs):
         found[stop[r - 1] if r else 0 : start[r]] = 0
-        count = before[r] + (1 if closing else unmarked[r])
+        reached = np.int32(before[r] + (1 if closing else unmarked[r]))
         for t in range(start[r], stop[r]):
-            here = grid[place(t)] == mark
-            found[place(t)] = count + (0 if closing else here)
-            count += here
+            here = np.int32(grid[place(t)] == mark)
+            found[place(t)] = reached if closing else reached + here
+            reached += here
     found[stop[-1] if runs else 0 :] = 0
 
 

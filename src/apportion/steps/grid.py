@@ -98,8 +98,8 @@ class StepMap:
 
     def to_tokens(self, steps: Float[Tensor, "N K"]) -> Float[Tensor, "B T"]:
         """Give every sampled token its step's entry; all others get 0."""
-        flat = steps.flatten() if steps.numel() == self.total else steps.flatten().index_select(0, self._cells)
-        table = torch.cat([steps.new_zeros(1), flat])
+        table = steps.new_zeros(self.total + 1)
+        table[1:] = steps.flatten() if steps.numel() == self.total else steps.flatten().index_select(0, self._cells)
         if compiled.ready(table, self.number):
             return compiled.looked_up(table, self.number)
         return table.index_select(0, self.number.flatten()).view_as(self.number)

@@ -16,8 +16,9 @@ from apportion.steps.grid import StepMap
 from apportion.tasks.chain import exact_value, judge_steps
 from apportion.tasks.problem import Problem
 from apportion.train.collect import Collector, chance
-from apportion.values import boundaries
+from apportion.values import belief, boundaries
 from apportion.values.baselines import Value
+from apportion.values.belief import sample_mean
 from apportion.values.engine import Engine
 from apportion.values.likelihood import Asked, likelihood
 from apportion.values.monte_carlo import MonteCarlo, Score, prefixes_before_steps
@@ -43,7 +44,7 @@ def monte_carlo(collector: Collector, problems: Sequence[Problem], step: int) ->
         boundaries=boundaries.by_name(config.mc_boundaries),
         budget=config.mc_budget,
         pooled=config.mc_error is not None,
-        belief=config.mc_error is not None,
+        mean=sample_mean if config.mc_error is None else belief.mean,
         which=lambda batch: best_of_group(batch.outcome, batch.groups, batch.votes, share=config.mc_best_share),
     )
 

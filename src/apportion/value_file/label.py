@@ -90,7 +90,7 @@ def _estimate(work: Work, meter: Meter, settings: Settings, console: Console) ->
         boundaries.by_name(settings.boundaries),
         budget=settings.budget,
         answers=settings.same_policy,
-        belief=settings.error is not None,
+        mean=settings.mean(),
     )
     with Display(console, meter) as display:
         return values.estimate(work.rollouts, work.steps, display)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from apportion.errors import InputError, did_you_mean
 from apportion.values import belief, boundaries, rules
+from apportion.values.belief import Mean
 from apportion.values.rules import Rule
 
 SAMPLES = 6
@@ -75,6 +76,10 @@ class Settings:
         if self.error is not None:
             return belief.most_for(self.error)
         return SAMPLES if self.samples is None else self.samples
+
+    def mean(self) -> Mean:
+        """What a value is, of its samples: what they let us believe where they are few by choice, else their mean."""
+        return belief.sample_mean if self.error is None else belief.mean
 
     def actors(self) -> int | None:
         """How many actors of Ray are asked for; None = as many as fit, or none where this process samples."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from apportion.across import ALONE, Across
 from apportion.moments import Moments, moments
-from apportion.rollouts import Rollouts
+from apportion.rollouts import Rollouts, Scores
 from apportion.steps.grid import StepMap, first_of
 
 Value = Callable[[Rollouts, StepMap, Float[Tensor, "N K"]], Float[Tensor, "N K"]]
@@ -70,7 +70,8 @@ def given(rollouts: Rollouts, steps: StepMap, rewards: Float[Tensor, "N K"]) -> 
     Raises InputError naming the first rollout without values.
     """
     why = "step_values, and this recipe takes its values as given; add them, or choose one with its own (grpo, rloo)"
-    return steps.place(rollouts.required(rollouts.step_values, why), "step values", first_of).to(rewards.dtype)
+    values = rollouts.required(rollouts.step_values, why)
+    return steps.place(Scores(values.flat.to(rewards.dtype), values.counts), "step values", first_of)
 
 
 def _returns(rollouts: Rollouts, rewards: Tensor, across: Across) -> Moments:

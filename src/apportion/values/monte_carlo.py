@@ -16,6 +16,7 @@ from torch import Tensor
 from apportion.errors import InputError
 from apportion.rollouts import Rollouts
 from apportion.steps.grid import StepMap
+from apportion.values.belief import UNIT, Mean, Span, sample_mean
 from apportion.values.boundaries import Boundaries, every
 from apportion.values.engine import Engine, Prefix, Wanted
 from apportion.values.rules import Rule, uniform
@@ -67,8 +68,7 @@ class MonteCarlo:
     pooled: every sample counts for all prefixes that it runs through (`sample_tree`); False = only for the one that it
     was drawn from, as published. answers: the rollouts' own answers are such samples too; only where the engine samples
     as they were sampled.
-    belief: a value is the mean of what its samples let us believe (`values.belief`), which is what `adaptive` warrants;
-    False = the mean of the samples, which is fair but takes few of them at their word.
+    mean: what a value is, of its samples' total and count; `adaptive` warrants its error for `belief.mean`.
     which: the rollouts whose steps are valued; the steps of the others all take their starting value.
 
     Identical prefixes, of one answer or of several of a group, are valued once.
@@ -78,11 +78,11 @@ class MonteCarlo:
     score: Score
     rule: Rule = field(default_factory=uniform)
     boundaries: Boundaries = field(default_factory=every)
-    span: tuple[float, float] = (0.0, 1.0)
+    span: Span = UNIT
     budget: int | None = None
     pooled: bool = True
     answers: bool = True
-    belief: bool = False
+    mean: Mean = sample_mean
     which: Callable[[Rollouts], Bool[Tensor, " N"]] = field(default=lambda rollouts: rollouts.votes)
 
     def __call__(self, rollouts: Rollouts, steps: StepMap, rewards: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
@@ -102,7 +102,7 @@ class _Estimation:
     def __init__(self, source: MonteCarlo, rollouts: Rollouts, steps: StepMap, progress: Progress) -> None:
         self.source, self.rollouts, self.progress = source, rollouts, progress
         self.before = prefixes_before_steps(rollouts, steps)
-        self.tree, self.spending = marked_tree(self.before, source.span, belief=source.belief), Spending()
+        self.tree, self.spending = marked_tree(self.before, source.span, source.mean), Spending()
         self.drawn: dict[Prefix, int] = {}  # continuations that each prefix was given
         self.there = torch.zeros(len(rollouts), steps.width + 1, dtype=torch.bool)
         self.which = source.which(rollouts).cpu()
@@ -202,11 +202,9 @@ class _Estimation:
         return Estimates(values.to(device), error.to(device), count.to(device), self.spending.tokens)
 
 
-def marked_tree(
-    before: list[list[Prefix]], span: tuple[float, float] = (0.0, 1.0), *, belief: bool = False
-) -> SampleTree:
+def marked_tree(before: list[list[Prefix]], span: Span = UNIT, mean: Mean = sample_mean) -> SampleTree:
     """A tree, without any sample, in which these prefixes are valued."""
-    tree = SampleTree(span, belief=belief)
+    tree = SampleTree(span, mean)
     for prefix in (prefix for row in before for prefix in row):
         tree.mark(prefix.group, prefix.tokens)
     return tree

@@ -5,7 +5,7 @@ So it is a fair draw at every node from its start down, and at no node above. Th
 samples that run through it freely, of the value of the next node on each one's way, or of its score where no node
 follows. With that a sample far below is not lost to the nodes above it, and samples that run through one prefix count
 for it wherever they started. Unbiased, since the value of the next node is what the sample's score is expected to be
-once it is known that it got there. With `belief`, few samples are not taken at their word: see `values.belief`.
+once it is known that it got there. A mean that makes less of few samples: see `values.belief`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from apportion.errors import InputError
-from apportion.values import belief
+from apportion.values.belief import UNIT, Mean, Span, sample_mean, standard_error
 
 
 @dataclass(frozen=True)
 class Estimate:
     """A value with its standard error and the samples behind it.
 
-    count: samples that ran through the prefix freely; with none, mean and error are NaN. error: `belief.standard_error`
-    times the width of the span of scores.
+    count: samples that ran through the prefix freely; with none, mean and error are NaN. error: see `values.belief`.
     """
 
     mean: float
@@ -53,12 +52,11 @@ class _Branch:
 class SampleTree:
     """Samples and valued prefixes of any number of groups.
 
-    span: lowest and highest score that there can be. belief: a value is the mean of what is believed of it, rather than
-    of the samples.
+    span: lowest and highest score that there can be. mean: what a value is, of its samples' total and count.
     """
 
-    def __init__(self, span: tuple[float, float] = (0.0, 1.0), *, belief: bool = False) -> None:
-        self._span, self._belief = span, belief
+    def __init__(self, span: Span = UNIT, mean: Mean = sample_mean) -> None:
+        self._span, self._mean = span, mean
         self._roots: dict[Hashable, _Branch] = {}
         self._nodes: dict[tuple[Hashable, tuple[int, ...]], _Node] = {}
         self._fresh = False
@@ -101,11 +99,8 @@ class SampleTree:
         found = [after.estimate.mean if isinstance(after, _Node) else after for after in node.nexts]
         if not found:
             return UNKNOWN
-        (low, high), count = self._span, len(found)
-        total = sum(found)
-        share = (total - count * low) / (high - low)  # the total, were scores from 0 to 1
-        mean = low + (high - low) * belief.mean(share, count) if self._belief else total / count
-        return Estimate(mean, (high - low) * belief.standard_error(share, count), count)
+        total, count = sum(found), len(found)
+        return Estimate(self._mean(total, count, self._span), standard_error(total, count, self._span), count)
 
     def _way(self, group: Hashable, tokens: Sequence[int]) -> list[_Node]:
         """The marked prefixes of a sequence, from the shortest."""
