@@ -32,45 +32,49 @@ SETTING = (
     "chain_steps=8",
     "wording=0",
     "temperature=1.3",
-    "prompts=8",
-    "group=16",
     "held_out=512",
     "checkpoint_every=1000",
     "steps=10000",
 )
-WHOLE = ("learning_rate=2e-4",)  # the best for GRPO of those tried
-STEPS = ("recipe=vineppo", "learning_rate=3e-4")
+WHOLE = ("prompts=16", "group=8", "learning_rate=2e-4")  # the best for GRPO of those tried
+STEPS = ("recipe=vineppo", "prompts=8", "group=16", "learning_rate=3e-4")
+CAREFUL = ("mc_samples=1", "mc_boundaries=refine:0.35", "mc_temperature_factor=0.3")
+ADAPTIVE = ("mc_error=0.2", "mc_boundaries=refine:0.35", "mc_temperature_factor=1.0")
 ARMS: dict[str, dict[str, Sequence[str]]] = {
-    "compared": {
+    "first": {
         "grpo": ("recipe=grpo", *WHOLE),
-        "vineppo, careful": (*STEPS, "mc_samples=1", "mc_boundaries=refine:0.35", "mc_temperature_factor=0.3"),
-        "exact values, for nothing": (*STEPS, "values=exact"),
+        "vineppo careful": (*STEPS, *CAREFUL),
+        "exact values for nothing": (*STEPS, "values=exact"),
+    },
+    "others": {
         "rloo": ("recipe=rloo", *WHOLE),
-        "tree": ("recipe=tree", "tree_roots=8", *WHOLE),
-        "vineppo, adaptive": (*STEPS, "mc_error=0.2", "mc_boundaries=refine:0.35", "mc_temperature_factor=1.0"),
-        "vineppo, plain": (*STEPS, "mc_samples=6"),
+        "tree": ("recipe=tree", "tree_roots=4", *WHOLE),
+        "vineppo adaptive": (*STEPS, *ADAPTIVE),
+        "vineppo plain": (*STEPS, "mc_samples=6"),
     },
     "tuning": {
-        f"grpo, {prompts} × {group}, {rate:g}": (
+        f"grpo {prompts} × {group} {rate:g}": (
             "recipe=grpo",
             f"prompts={prompts}",
             f"group={group}",
             f"learning_rate={rate}",
         )
         for prompts, group, rate in (
-            (8, 16, 1e-4),
             (8, 16, 5e-5),
+            (8, 16, 1e-4),
             (8, 16, 2e-4),
-            (32, 8, 1e-4),
-            (32, 8, 2e-4),
-            (16, 8, 1e-4),
             (8, 16, 3e-4),
-            (16, 8, 2e-4),
             (8, 8, 1e-4),
             (8, 8, 2e-4),
+            (16, 8, 1e-4),
+            (16, 8, 1.5e-4),
+            (16, 8, 2e-4),
+            (32, 8, 1e-4),
+            (32, 8, 2e-4),
         )
     },
 }
+ARMS["compared"] = ARMS["first"] | ARMS["others"]
 SHARES = (0.25, 0.5, 0.75, 1.0)
 T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
 """Two-sided 95 % points of Student's t, by degrees of freedom."""
@@ -105,6 +109,10 @@ def train(folder: Path, settings: Sequence[str], tokens: int, seed: int) -> Run:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     curve = [(row["generated_tokens"], row["pass_rate"]) for row in run.rows("metrics.jsonl")]
     return Run(curve, json.loads((folder / "evaluations.json").read_text())["after"]["rate"])
+
+
+def folder_of(name: str, seed: int) -> str:
+    return f"{name.replace(' ', '-').replace('×', 'x')}-seed{seed}"
 
 
 def interval(numbers: Sequence[float]) -> tuple[float, float]:
@@ -145,9 +153,7 @@ def main() -> None:
     arms = ARMS[options.arms]
     with ThreadPoolExecutor(options.jobs) as pool:
         waiting = {
-            (name, seed): pool.submit(
-                train, options.out / f"{name.replace(' ', '-')}-seed{seed}", settings, options.tokens, seed
-            )
+            (name, seed): pool.submit(train, options.out / folder_of(name, seed), settings, options.tokens, seed)
             for seed in range(options.seeds)
             for name, settings in arms.items()
         }

@@ -87,8 +87,7 @@ def by_likelihood(collector: Collector, problems: Sequence[Problem], step: int) 
 def exact(collector: Collector, problems: Sequence[Problem], step: int) -> Value:
     """Work values out, for the task `chain`: what an oracle would say, and so the ceiling of all that estimate.
 
-    Of a writer who errs as often as the policy did in these answers, a step that follows from what stands before it
-    counting as one try.
+    Of a writer who errs in as many of a hundred lines as the policy did in these answers.
     """
 
     def value(rollouts: Rollouts, steps: StepMap, rewards: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
