@@ -40,6 +40,30 @@ WHOLE = ("prompts=16", "group=8", "learning_rate=2e-4")  # the best for GRPO of 
 STEPS = ("recipe=vineppo", "prompts=8", "group=16", "learning_rate=3e-4")
 CAREFUL = ("mc_samples=1", "mc_boundaries=refine:0.35", "mc_temperature_factor=0.3")
 ADAPTIVE = ("mc_error=0.2", "mc_boundaries=refine:0.35", "mc_temperature_factor=1.0")
+TRIED = (
+    (8, 16, 5e-5),
+    (8, 16, 1e-4),
+    (8, 16, 2e-4),
+    (8, 16, 3e-4),
+    (8, 8, 1e-4),
+    (8, 8, 2e-4),
+    (16, 8, 1e-4),
+    (16, 8, 1.5e-4),
+    (16, 8, 2e-4),
+    (32, 8, 1e-4),
+    (32, 8, 2e-4),
+)
+BEST = ((16, 8, 2e-4), (8, 8, 1e-4), (16, 8, 1e-4))
+
+
+def _grpo(prompts: int, group: int, rate: float) -> str:
+    return f"grpo {prompts} × {group} {rate:g}"
+
+
+def _grpo_settings(prompts: int, group: int, rate: float) -> tuple[str, ...]:
+    return "recipe=grpo", f"prompts={prompts}", f"group={group}", f"learning_rate={rate}"
+
+
 ARMS: dict[str, dict[str, Sequence[str]]] = {
     "first": {
         "grpo": ("recipe=grpo", *WHOLE),
@@ -52,27 +76,8 @@ ARMS: dict[str, dict[str, Sequence[str]]] = {
         "vineppo adaptive": (*STEPS, *ADAPTIVE),
         "vineppo plain": (*STEPS, "mc_samples=6"),
     },
-    "tuning": {
-        f"grpo {prompts} × {group} {rate:g}": (
-            "recipe=grpo",
-            f"prompts={prompts}",
-            f"group={group}",
-            f"learning_rate={rate}",
-        )
-        for prompts, group, rate in (
-            (8, 16, 5e-5),
-            (8, 16, 1e-4),
-            (8, 16, 2e-4),
-            (8, 16, 3e-4),
-            (8, 8, 1e-4),
-            (8, 8, 2e-4),
-            (16, 8, 1e-4),
-            (16, 8, 1.5e-4),
-            (16, 8, 2e-4),
-            (32, 8, 1e-4),
-            (32, 8, 2e-4),
-        )
-    },
+    "tuning": {_grpo(*shape): _grpo_settings(*shape) for shape in TRIED},
+    "tuned": {_grpo(*shape): _grpo_settings(*shape) for shape in BEST},
 }
 ARMS["compared"] = ARMS["first"] | ARMS["others"]
 SHARES = (0.25, 0.5, 0.75, 1.0)

@@ -136,7 +136,8 @@ def apportion(rollouts: Rollouts, recipe: Recipe) -> Ledger:
         counted = _counted(steps, rollouts)
 
     def credit_of(reward: Tensor, value: Tensor) -> Tensor:
-        return torch.where(counted, recipe.credit(reward, value), 0)
+        credit = recipe.credit(reward, value)  # past a rollout's last step both are 0, and so is credit
+        return credit if bool(rollouts.votes.all()) else torch.where(counted, credit, 0)
 
     credit = credit_of(reward, value)
     by_part = list(map(credit_of, parts.values(), values)) if len(parts) > 1 else [credit]

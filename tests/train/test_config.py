@@ -1,7 +1,11 @@
+import re
+from pathlib import Path
+
 import pytest
 
 from apportion.errors import InputError
 from apportion.train.config import EMBEDDED, TrainConfig, read_toml, resolve, to_toml
+from apportion.train.start import settings_of
 
 
 def test_the_embedded_model_gets_its_own_defaults_and_the_user_stands_above_them():
@@ -41,6 +45,14 @@ def test_a_setting_that_makes_no_sense_is_refused_by_name(settings, words):
     with pytest.raises(InputError) as refusal:
         resolve(settings)
     assert all(word in str(refusal.value) for word in words), refusal.value
+
+
+def test_the_settings_that_the_page_on_step_credit_shows_are_settings():
+    page = (Path(__file__).parents[2] / "docs" / "step-credit.md").read_text(encoding="utf-8")
+    shown = re.findall(r"`(?:--set )?(\w+=[^`\s]+)`", page)
+    assert len(shown) >= 6
+    for setting in shown:
+        resolve(settings_of({}, [setting], None))
 
 
 @pytest.mark.parametrize("content", [pytest.param("recipe = grpo", id="bare-word"), pytest.param("[", id="cut-short")])

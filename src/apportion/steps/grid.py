@@ -216,8 +216,8 @@ def _counted(rollouts: Rollouts, grid: Shaped[Tensor, " M"], *, mark: int, closi
     else:
         marks = (grid == mark).index_fill_(0, edge[forced], True).logical_and_(mask).int()
         number = (marks.cumsum(0, dtype=torch.int32) + int(closing) * (1 - marks)) * mask
-    _, lasts = runs.spans
-    reached = number[lasts].long()
+    closes = runs.opens_rollout.roll(-1).nonzero().squeeze(1)  # each rollout's last run
+    reached = number[runs.last[closes]].long()
     counts = torch.zeros_like(rollouts.groups)
-    counts[runs.rollout[runs.opens_rollout]] = reached.diff(prepend=reached.new_zeros(1))
+    counts[runs.rollout[closes]] = reached.diff(prepend=reached.new_zeros(1))
     return StepMap(number.view_as(rollouts.tokens), counts)
