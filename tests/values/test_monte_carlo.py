@@ -216,6 +216,16 @@ def test_continuations_count_beyond_their_own_prefix_unless_values_are_to_be_as_
     assert (pooled.count.tolist(), pooled.value.tolist()) == ([[1, 2]], [[0.5, 0.5]])
 
 
+def test_progress_tells_the_error_of_what_is_settled() -> None:
+    source = Continuations({(7,): [1.0, 0.0], (7, 1): [1.0, 1.0]})
+    batch = collate([rollout(1, 2, outcome=1.0)])
+    told: list[float] = []
+
+    source.values(2).estimate(batch, splitters.every_token(batch), lambda now: told.append(now.error))
+
+    assert told == pytest.approx([float("nan"), first := 0.2673, first, (first + 0.16) / 2], abs=1e-3, nan_ok=True)
+
+
 def test_progress_is_told_after_every_continuation() -> None:
     source = Continuations({(7,): [1.0, 0.0], (7, 1): [1.0, 1.0]})
     batch = collate([rollout(1, 2, outcome=1.0)])

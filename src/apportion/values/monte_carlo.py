@@ -16,7 +16,7 @@ from torch import Tensor
 from apportion.errors import InputError
 from apportion.rollouts import Rollouts
 from apportion.steps.grid import StepMap
-from apportion.values.belief import UNIT, Mean, Span, sample_mean
+from apportion.values.belief import UNIT, Mean, Span, sample_mean, standard_error
 from apportion.values.boundaries import Boundaries, every
 from apportion.values.engine import Engine, Prefix, Wanted
 from apportion.values.rules import Rule, uniform
@@ -45,7 +45,8 @@ class Spending:
     """How far an estimate has come.
 
     tokens, samples: generated and drawn. settled, wanted: distinct prefixes that have what they need, of those asked
-    for so far. error: mean standard error of the settled ones.
+    for so far. error: mean standard error of the settled ones, and of those that have had what this round gives them by
+    that alone.
     """
 
     tokens: int = 0
@@ -104,6 +105,7 @@ class _Estimation:
         self.before = prefixes_before_steps(rollouts, steps)
         self.tree, self.spending = marked_tree(self.before, source.span, source.mean), Spending()
         self.drawn: dict[Prefix, int] = {}  # continuations that each prefix was given
+        self.errors: list[float] = []
         self.there = torch.zeros(len(rollouts), steps.width + 1, dtype=torch.bool)
         self.which = source.which(rollouts).cpu()
         for n, row in enumerate(self.before):
@@ -130,9 +132,9 @@ class _Estimation:
         chosen[:, 0] = self.there[:, 0]
         prefixes = dict.fromkeys(row[k] for n, row in enumerate(self.before) for k in range(len(row)) if chosen[n, k])
         needs = {prefix: self._needs(prefix) for prefix in prefixes}
-        errors = [self._estimate(prefix).error for prefix, need in needs.items() if not need]
-        self.spending.wanted, self.spending.settled = len(needs), len(errors)
-        self.spending.error = sum(errors) / len(errors) if errors else float("nan")
+        self.errors = [self._estimate(prefix).error for prefix, need in needs.items() if not need]
+        self.spending.wanted, self.spending.settled = len(needs), len(self.errors)
+        self._tell_error()
         return [Wanted(prefix, self.drawn.get(prefix, 0), need) for prefix, need in needs.items() if need]
 
     def _affordable(self, wanted: list[Wanted]) -> list[Wanted]:
@@ -149,16 +151,24 @@ class _Estimation:
         return kept
 
     def _draw(self, wanted: list[Wanted]) -> None:
+        scores: list[list[float | None]] = [[] for _ in wanted]
         for found in self.source.engine.draw(wanted):
-            prefix = wanted[found.of].prefix
+            prefix, own = wanted[found.of].prefix, scores[found.of]
             answer = [*prefix.tokens, *found.tokens]
-            score = self.source.score(prefix.group, answer)
+            own.append(score := self.source.score(prefix.group, answer))
             if score is not None:
                 self._add(prefix, answer, score)
+            if len(own) == wanted[found.of].count:
+                told = [score for score in own if score is not None]
+                self.errors += [standard_error(sum(told), len(told), self.source.span)] if told else []
+                self._tell_error()
             self.drawn[prefix] = self.drawn.get(prefix, 0) + 1
             self.spending.tokens += found.cost
             self.spending.samples += 1
             self.progress(self.spending)
+
+    def _tell_error(self) -> None:
+        self.spending.error = sum(self.errors) / len(self.errors) if self.errors else float("nan")
 
     def _add(self, prefix: Prefix, answer: list[int], score: float) -> None:
         if self.source.pooled:
