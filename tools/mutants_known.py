@@ -144,6 +144,11 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("rewards/checkers.py", "last_tagged: 0 → 1 (2)"): "no tag fits into one character",
     ("credit.py", "_triangle: power >= least → power > least"): "the least power is added to what rounds it away",
     ("compiled/__init__.py", "credit_to_go: 0 → 1"): "both grids have the same shape and type",
+    (
+        "compiled/loops.py",
+        "credit_to_go: abs(later) < least → abs(later) <= least",
+    ): "the least number adds nothing to what stands there",
+    ("compiled/loops.py", "running_count: 1 → 2"): "one entry more, never read",
     ("compiled/loops.py", "_compiled: True → False"): "who may run meanwhile changes no number",
     ("compiled/loops.py", "credit_to_go: 2 * pair + 1 → 2 * pair - 1"): "pieces are paired otherwise",
     ("steps/branches.py", "branches: True → False (2)"): STRICT,
