@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apportion.values.belief import mean, most_for, standard_error
+from apportion.values.belief import mean, most_for, sample_mean, standard_error
 
 
 def test_mean_and_standard_error_are_those_of_a_beta_distribution() -> None:
@@ -17,6 +17,16 @@ def test_mean_and_standard_error_are_those_of_a_beta_distribution() -> None:
     assert standard_error(0.0, 0) == pytest.approx(math.sqrt(0.25 / 1.5))
     assert mean(2.0, 3) == pytest.approx(2.25 / 3.5)
     assert standard_error(2.0, 3) == pytest.approx(math.sqrt(2.25 * 1.25 / (3.5**2 * 4.5)))
+
+
+def test_another_span_is_the_same_belief_stretched() -> None:
+    # two hits and a miss of a span from -1 to 3 total 3 + 3 - 1
+    assert mean(5.0, 3, (-1.0, 3.0)) == pytest.approx(-1 + 4 * mean(2.0, 3))
+    assert standard_error(5.0, 3, (-1.0, 3.0)) == pytest.approx(4 * standard_error(2.0, 3))
+
+
+def test_the_mean_of_samples_is_theirs_whatever_the_span() -> None:
+    assert sample_mean(3.0, 4) == sample_mean(3.0, 4, (-1.0, 3.0)) == 0.75
 
 
 def test_many_samples_are_taken_at_their_word() -> None:
