@@ -156,6 +156,8 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("steps/branches.py", "branches: True → False (2)"): STRICT,
     ("steps/branches.py", "branches: True → False (3)"): STRICT,
     ("steps/branches.py", "branches: False → True"): "a rollout's first sampled token starts a step anyway",
+    ("values/sample_tree.py", "__init__: False → True"): "before the first sample nothing is known either way",
+    ("values/sample_tree.py", "estimate: True → False"): "worked out anew each time, to the same",
     ("steps/branches.py", "module: 0 → 1"): "only differences of what is counted are asked",
     ("rewards/math_judge.py", "module: 5.0 → 6.0"): "what takes that long takes a second more",
     ("rewards/checkers.py", "last_boxed: start > last → start >= last"): "no two boxes start at one place",

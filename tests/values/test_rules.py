@@ -29,6 +29,13 @@ def test_uniform_gives_every_prefix_the_same_whatever_is_known() -> None:
     assert uniform(6)(Estimate(0.5, 0.3, 1), 6) == 0
 
 
+def test_defaults_are_the_published_number_and_an_error_that_two_who_agree_come_below() -> None:
+    assert uniform()(UNKNOWN, 0) == 6
+    assert uniform(1)(UNKNOWN, 0) == 1
+    assert adaptive()(Estimate(0.9, 0.17, 2), 2) == 0
+    assert adaptive()(Estimate(0.9, 0.19, 2), 2) == 1
+
+
 @pytest.mark.parametrize(("score", "count"), [(0.0, 3), (1.0, 3)])
 def test_adaptive_stops_early_where_samples_agree(score: float, count: int) -> None:
     assert run(adaptive(0.15), score, random.Random(0)).count == count

@@ -56,6 +56,21 @@ def test_samples_that_come_later_are_heard() -> None:
     assert tree.estimate("g", [7]).mean == 0.5
 
 
+def test_a_sample_that_counts_for_its_prefix_alone_is_heard_whenever_it_comes() -> None:
+    tree = tree_of([[7], [7, 1]], [([7, 1, 2], 1, 1.0)])
+    assert tree.estimate("g", [7]).mean == 1.0
+
+    tree.add_alone("g", [7], 0.0)
+
+    assert tree.estimate("g", [7]).mean == 0.5
+    assert tree.estimate("g", [7, 1]).count == 1
+
+
+def test_a_sample_that_runs_through_no_valued_prefix_tells_nothing() -> None:
+    tree = tree_of([[7, 1]], [([7, 2], 1, 1.0), ([8], 0, 1.0)])
+    assert tree.estimate("g", [7, 1]).count == 0
+
+
 @pytest.mark.parametrize("score", [-0.1, 1.1, math.nan])
 def test_a_score_outside_the_span_is_refused(score: float) -> None:
     with pytest.raises(InputError, match="outside the span"):
