@@ -47,6 +47,11 @@ class Runs:
         return _changes(self.rollout) | _changes(self.turn)
 
     @cached_property
+    def closes_rollout(self) -> Int[Tensor, " C"]:
+        """The number of each rollout's last run, of those that have any."""
+        return self.opens_rollout.roll(-1).nonzero().squeeze(1)
+
+    @cached_property
     def last(self) -> Int[Tensor, " R"]:
         """Where each run's last token stands."""
         return self.start + self.length - 1
@@ -54,7 +59,7 @@ class Runs:
     @cached_property
     def spans(self) -> tuple[Int[Tensor, " C"], Int[Tensor, " C"]]:
         """Where the first and the last of these tokens stand of each rollout that has any."""
-        return self.start[self.opens_rollout], self.last[self.opens_rollout.roll(-1)]
+        return self.start[self.opens_rollout], self.last[self.closes_rollout]
 
 
 def runs_of(rollout_of: Int[Tensor, "B T"], turns: Int[Tensor, "B T"], action_mask: Bool[Tensor, "B T"]) -> Runs:

@@ -216,8 +216,7 @@ def _counted(rollouts: Rollouts, grid: Shaped[Tensor, " M"], *, mark: int, closi
     else:
         marks = (grid == mark).index_fill_(0, edge[forced], True).logical_and_(mask).int()
         number = (marks.cumsum(0, dtype=torch.int32) + int(closing) * (1 - marks)) * mask
-    closes = runs.opens_rollout.roll(-1).nonzero().squeeze(1)  # each rollout's last run
-    reached = number[runs.last[closes]].long()
+    reached = number[runs.last[runs.closes_rollout]].long()
     counts = torch.zeros_like(rollouts.groups)
-    counts[runs.rollout[closes]] = reached.diff(prepend=reached.new_zeros(1))
+    counts[runs.rollout[runs.closes_rollout]] = reached.diff(prepend=reached.new_zeros(1))
     return StepMap(number.view_as(rollouts.tokens), counts)
