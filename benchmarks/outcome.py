@@ -1,7 +1,8 @@
 """Measure what training learns from the tokens that it generates, recipe by recipe, everything counted.
 
-    python benchmarks/outcome.py --out FOLDER --seeds 5 --picture benchmarks/outcome.svg
-    python benchmarks/outcome.py --out FOLDER --seeds 2 --arms tuning      # the settings that were tried for GRPO
+    python benchmarks/outcome.py --out FOLDER --first-seed 5 --picture benchmarks/outcome.svg
+    python benchmarks/outcome.py --out FOLDER --seeds 1 --arms tuning      # settings tried for GRPO
+    python benchmarks/outcome.py --out FOLDER --arms tuned                 # the best of them, and of step credit
     python benchmarks/outcome.py --out FOLDER --tokens 30000 --seeds 1     # does it run? Its figures mean nothing
 
 Every run trains the embedded model until it has generated --tokens, Monte-Carlo continuations included. A run that
@@ -53,7 +54,7 @@ TRIED = (
     (32, 8, 1e-4),
     (32, 8, 2e-4),
 )
-BEST = ((16, 8, 2e-4), (8, 8, 1e-4), (16, 8, 1e-4))
+BEST = ((16, 8, 2e-4), (8, 8, 1e-4), (16, 8, 1e-4), (8, 8, 1.5e-4), (16, 8, 1.5e-4), (8, 16, 2e-4))
 
 
 def _grpo(prompts: int, group: int, rate: float) -> str:
@@ -77,7 +78,11 @@ ARMS: dict[str, dict[str, Sequence[str]]] = {
         "vineppo plain": (*STEPS, "mc_samples=6"),
     },
     "tuning": {_grpo(*shape): _grpo_settings(*shape) for shape in TRIED},
-    "tuned": {_grpo(*shape): _grpo_settings(*shape) for shape in BEST},
+    "tuned": {
+        **{_grpo(*shape): _grpo_settings(*shape) for shape in BEST},
+        "vineppo careful": (*STEPS, *CAREFUL),
+        "vineppo careful 8 × 8 0.0002": ("recipe=vineppo", "prompts=8", "group=8", "learning_rate=2e-4", *CAREFUL),
+    },
 }
 ARMS["compared"] = ARMS["first"] | ARMS["others"]
 SHARES = (0.25, 0.5, 0.75, 1.0)
@@ -149,20 +154,22 @@ def table(runs: dict[str, list[Run]], tokens: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=5, help="runs of each recipe")
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--tokens", type=int, default=400_000)
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, a thread each")
     parser.add_argument("--arms", choices=ARMS, default="compared")
     parser.add_argument("--picture", type=Path, help="draw the curves here")
     options = parser.parse_args()
     arms = ARMS[options.arms]
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
     with ThreadPoolExecutor(options.jobs) as pool:
         waiting = {
             (name, seed): pool.submit(train, options.out / folder_of(name, seed), settings, options.tokens, seed)
-            for seed in range(options.seeds)
+            for seed in seeds
             for name, settings in arms.items()
         }
-        runs = {name: [waiting[name, seed].result() for seed in range(options.seeds)] for name in arms}
+        runs = {name: [waiting[name, seed].result() for seed in seeds] for name in arms}
     print(table(runs, options.tokens))
     if options.picture:
         draw({name: [run.curve for run in found] for name, found in runs.items()}, options.tokens, options.picture)

@@ -9,30 +9,40 @@ Law: a function that takes `across` gives every shard the numbers that the whole
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 Reduce = Callable[[Tensor], Tensor]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def _as_it_is(entries: Any) -> Any:
+    return entries
 
 
 @dataclass(frozen=True)
 class Across:
     """How entries of one shape, one tensor a process, become one that all of them hold.
 
-    sum, largest: element by element. size: the number of processes.
+    sum, largest: element by element. gather: the lists of all processes in one, in their order.
+    size: the number of processes. rank: which of them this one is.
     """
 
     sum: Reduce
     largest: Reduce
+    gather: Callable[[list[Any]], list[Any]] = _as_it_is
     size: int = 1
+    rank: int = 0
 
-
-def _as_it_is(entries: Tensor) -> Tensor:
-    return entries
+    def spread(self, items: Sequence[Item], work: Callable[[Sequence[Item]], list[Result]]) -> list[Result]:
+        """Do work that gives a result an item, each process a run of the items; all get all results, in order."""
+        first, end = (len(items) * number // self.size for number in (self.rank, self.rank + 1))
+        return self.gather(work(items[first:end]) if end > first else [])
 
 
 ALONE = Across(sum=_as_it_is, largest=_as_it_is)
@@ -54,8 +64,15 @@ def ranks(group: Any = None) -> Across:
 
         return reduce
 
+    size = distributed.get_world_size(group)
+
+    def gather(own: list[Any]) -> list[Any]:
+        found: list[Any] = [None] * size
+        distributed.all_gather_object(found, own, group=group)
+        return [entry for entries in found for entry in entries]
+
     ops = distributed.ReduceOp
-    return Across(reduced(ops.SUM), reduced(ops.MAX), distributed.get_world_size(group))
+    return Across(reduced(ops.SUM), reduced(ops.MAX), gather, size, distributed.get_rank(group))
 
 
 def group_count(groups: Tensor, across: Across) -> int:

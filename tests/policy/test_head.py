@@ -6,41 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from torch import Tensor, nn
 
-from apportion.policy import causal
+from apportion.errors import InputError
+from apportion.policy import scorer
 from apportion.policy.causal import CausalPolicy
 from apportion.policy.head import hidden_states, plain_head
-
-SMALL = {
-    "vocab_size": 48,
-    "hidden_size": 16,
-    "intermediate_size": 32,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 1,
-}
-GPT2 = {
-    "vocab_size": 48,
-    "n_embd": 16,
-    "n_layer": 1,
-    "n_head": 2,
-    "n_positions": 32,
-    "bos_token_id": 1,
-    "eos_token_id": 1,
-}
-
-
-def model_of(family: str, **settings: Any) -> Any:
-    """A model of a few hundred random weights."""
-    config = getattr(transformers, f"{family}Config")(**((GPT2 if family == "GPT2" else SMALL) | settings))
-    torch.manual_seed(0)
-    name = "GPT2LMHeadModel" if family == "GPT2" else f"{family}ForCausalLM"
-    return getattr(transformers, name)(config).eval()
+from policy_models import model_of
 
 
 class Letters:
@@ -129,16 +101,15 @@ def test_looking_for_the_head_leaves_the_model_as_it_was(llama: Any) -> None:
     before = llama(input_ids=TOKENS).logits
 
     plain_head(llama)
-    hidden_states(llama, llama.lm_head, TOKENS, VALID)
+    hidden_states(llama, llama.lm_head, input_ids=TOKENS, attention_mask=VALID.long())
 
     assert torch.equal(llama(input_ids=TOKENS).logits, before)
     assert all(parameter.grad is None for parameter in llama.parameters())
 
 
 def test_the_hidden_states_are_those_that_make_the_logits(llama: Any) -> None:
-    hidden = hidden_states(llama, llama.lm_head, TOKENS, VALID)
+    hidden = hidden_states(llama, llama.lm_head, input_ids=TOKENS, attention_mask=VALID.long())
 
-    assert hidden is not None
     expected = llama(input_ids=TOKENS, attention_mask=VALID.long()).logits
     torch.testing.assert_close(llama.lm_head(hidden), expected)
 
@@ -153,7 +124,8 @@ def test_hidden_states_that_are_not_one_a_token_are_not_given(llama: Any) -> Non
 
     llama.model.forward = lambda *arguments, **inputs: shorter(**inputs)
 
-    assert hidden_states(llama, llama.lm_head, TOKENS, VALID) is None
+    with pytest.raises(InputError, match="one vector a token"):
+        hidden_states(llama, llama.lm_head, input_ids=TOKENS, attention_mask=VALID.long())
 
 
 @pytest.mark.parametrize(
@@ -170,10 +142,10 @@ def test_large_logits_are_not_made_and_the_numbers_and_gradients_are_the_same(
     model = model_of(family, **settings).double()
     for parameter in model.parameters():
         parameter.data.mul_(4)  # so that a bend shows
-    monkeypatch.setattr(causal, "WHOLE_LOGITS", 10 * 48 - 1)
+    monkeypatch.setattr(scorer, "WHOLE_LOGITS", 10 * 48 - 1)
     seen: list[tuple[int, ...]] = []
     policy = CausalPolicy(model, Letters())
-    assert (policy._head is not None) == through_head
+    assert (policy.scorer.head[0] is not None) == through_head
     model.lm_head.register_forward_hook(lambda module, arguments, logits: seen.append(tuple(logits.shape)))
 
     found = policy.logprobs(TOKENS, VALID, ACTION, temperature=0.7)
@@ -188,22 +160,12 @@ def test_large_logits_are_not_made_and_the_numbers_and_gradients_are_the_same(
 
 
 def test_small_logits_are_made_as_a_whole(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(causal, "WHOLE_LOGITS", 10 * 48)
+    monkeypatch.setattr(scorer, "WHOLE_LOGITS", 10 * 48)
     seen: list[tuple[int, ...]] = []
     policy = CausalPolicy(llama, Letters())
-    assert policy._head is llama.lm_head
+    assert policy.scorer.head[0] is llama.lm_head
     llama.lm_head.register_forward_hook(lambda module, arguments, logits: seen.append(tuple(logits.shape)))
 
     policy.logprobs(TOKENS, VALID, ACTION, temperature=1.0)
 
     assert seen == [(2, 5, 48)]
-
-
-def test_where_the_hidden_states_cannot_be_had_the_logits_are(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(causal, "WHOLE_LOGITS", 0)
-    monkeypatch.setattr(causal, "hidden_states", lambda *arguments: None)
-    policy = CausalPolicy(llama, Letters())
-
-    found, _ = policy.logprobs(TOKENS, VALID, ACTION, temperature=1.0)
-
-    torch.testing.assert_close(found[:, 1:], torch.where(ACTION[:, 1:], in_full(llama, 1.0)[0], 0))

@@ -12,19 +12,16 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
+from apportion.across import ALONE, Across
 from apportion.errors import InputError
-from apportion.logprobs import head_logprobs, selected_logprobs
-from apportion.policy.head import hidden_states, plain_head
+from apportion.policy.layouts import Layout, padded
 from apportion.policy.sampling import Sample, Sampling, sample
+from apportion.policy.scorer import Scorer
 from apportion.policy.text import Speller, encode, encode_answer
 
 EMBEDDED = "embedded"
-WHOLE_LOGITS = 2**22
-"""Logits of at most so many numbers are made as a whole: that is quicker, and little memory."""
-
-
 SMALL = 10_000_000
 """Below so many parameters a second CPU thread costs more than it brings."""
 
@@ -46,13 +43,15 @@ class CausalPolicy:
     """A causal language model with its tokenizer.
 
     generated: tokens sampled so far, whatever for. read: tokens of prompts that the model was run over for that; what
-    several prompts of a lot share counts once.
+    several prompts of a lot share counts once. across: processes that have the same policy and share the work; all
+    must make the same calls.
     """
 
-    def __init__(self, model: Any, tokenizer: Any) -> None:
+    def __init__(self, model: Any, tokenizer: Any, across: Across = ALONE) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.ends = _end_ids(model, tokenizer)
+        self.across = across
         self.generated = self.read = 0
         self._speller = Speller(tokenizer)
 
@@ -118,7 +117,20 @@ class CausalPolicy:
         limits = limits or [sampling.max_new_tokens] * len(prompts)
         longest, limit = max(zip(map(len, prompts), limits, strict=True), key=sum)
         self.refuse_long(longest, limit)
-        samples = sample(self.model, prompts, sampling, self.ends, generator, limits)
+        device = self.model.device
+        chance = torch.rand(len(prompts), max(limits), generator=generator, device=generator.device).to(device)
+
+        def share(numbers: Sequence[int]) -> list[Sample]:
+            own = (
+                [prompts[n] for n in numbers],
+                sampling,
+                self.ends,
+                chance[list(numbers)],
+                [limits[n] for n in numbers],
+            )
+            return sample(self.model, *own)
+
+        samples = self.across.spread(range(len(prompts)), share)
         self.generated += sum(len(one.tokens) for one in samples)
         self.read += sum(one.read for one in samples)
         return samples
@@ -138,27 +150,13 @@ class CausalPolicy:
         action_mask: Bool[Tensor, "B T"],
         *,
         temperature: float,
+        layout: Layout = padded,
     ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-        """Log-probability of every sampled token and entropy of the distribution it was drawn from, float32, in nats.
-
-        Both at the sampling temperature; 0 where a token was not sampled. Each row holds one rollout, and a row's
-        first token is never a sampled one.
-        """
-        sampled = action_mask[:, 1:]
-        ids = tokens[:, 1:][sampled]
-        head = self._head
-        hidden = None
-        if head is not None and tokens.numel() * head.out_features > WHOLE_LOGITS:
-            hidden = hidden_states(self.model, head, tokens, valid_mask)
-        if head is None or hidden is None:
-            logits = self.model(input_ids=tokens, attention_mask=valid_mask.long(), use_cache=False).logits
-            chosen, entropy = selected_logprobs(logits[:, :-1][sampled], ids, temperature=temperature)
-        else:
-            chosen, entropy = head_logprobs(
-                hidden[:, :-1][sampled], head.weight, ids, bias=head.bias, temperature=temperature
-            )
-        grid = torch.zeros(tokens.shape, dtype=torch.float32, device=tokens.device)
-        return grid.masked_scatter(action_mask, chosen.float()), grid.masked_scatter(action_mask, entropy.float())
+        """Log-probability of every sampled token and entropy of what it was drawn from: see `Scorer`."""
+        found: tuple[Tensor, Tensor] = self.scorer(
+            tokens, valid_mask, action_mask, temperature=temperature, layout=layout
+        )
+        return found
 
     @torch.inference_mode()
     def log_likelihood(
@@ -179,9 +177,9 @@ class CausalPolicy:
         return sums
 
     @cached_property
-    def _head(self) -> nn.Linear | None:
-        """The output head, where logits are its alone: then they need not be made as a whole."""
-        return plain_head(self.model)
+    def scorer(self) -> Scorer:
+        """The model as a module that gives log-probabilities."""
+        return Scorer(self.model)
 
     def frozen_copy(self) -> CausalPolicy:
         """The policy as it is now, never trained: a reference."""

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import linear
+
+from apportion.errors import InputError
 
 
 def plain_head(model: Any) -> nn.Linear | None:
@@ -32,24 +34,25 @@ def plain_head(model: Any) -> nn.Linear | None:
         probe = torch.stack([direction / largest, direction * (1000 / largest)]).unsqueeze(0)
         expected = linear(probe, head.weight, head.bias)
         tokens = torch.zeros(1, 2, dtype=torch.int64, device=head.weight.device)
-        logits, given = _run(model, head, tokens, torch.ones_like(tokens).bool(), lambda hidden: probe)
+        inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "use_cache": False}
+        logits, given = _run(model, head, inputs, lambda hidden: probe)
     alike = given is not None and logits.shape == expected.shape
     return head if alike and torch.allclose(logits.float(), expected.float(), rtol=1e-3, atol=1e-3) else None
 
 
-def hidden_states(
-    model: Any, head: nn.Linear, tokens: Int[Tensor, "B T"], valid_mask: Bool[Tensor, "B T"]
-) -> Float[Tensor, "B T D"] | None:
-    """Run the model and give what its head would be given; None where that is not one vector a token.
+def hidden_states(model: Any, head: nn.Linear, **inputs: Any) -> Float[Tensor, "B T D"]:
+    """Run the model on inputs of its own and give what its head would be given.
 
-    The head itself sees the first token of each row only.
+    The head itself sees the first token of each row only. Raises InputError where it is not given one vector a token.
     """
-    _, given = _run(model, head, tokens, valid_mask, lambda hidden: hidden[:, :1])
+    _, given = _run(model, head, inputs, lambda hidden: hidden[:, :1])
+    if given is None:
+        raise InputError(f"{type(model).__name__} gives its head no longer one vector a token")
     return given
 
 
 def _run(
-    model: Any, head: nn.Linear, tokens: Tensor, valid_mask: Tensor, instead: Callable[[Tensor], Tensor]
+    model: Any, head: nn.Linear, inputs: dict[str, Any], instead: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, Tensor | None]:
     """Logits of the model with `instead(hidden)` for the hidden states, and these, if the head was given them once."""
     seen: list[Tensor] = []
@@ -60,8 +63,8 @@ def _run(
 
     handle = head.register_forward_pre_hook(note)
     try:
-        logits = model(input_ids=tokens, attention_mask=valid_mask.long(), use_cache=False).logits
+        logits = model(**inputs).logits
     finally:
         handle.remove()
-    once = len(seen) == 1 and seen[0].shape == (*tokens.shape, head.in_features)
+    once = len(seen) == 1 and seen[0].shape == (*inputs["input_ids"].shape, head.in_features)
     return logits, seen[0] if once else None

@@ -1,4 +1,8 @@
-"""Sampling many answers at once, with the log-probability of every sampled token."""
+"""Sampling many answers at once, with the log-probability of every sampled token.
+
+All chance is in one number a token, uniform between 0 and 1, that is drawn beforehand. So what an answer is drawn as
+does not hang on which others are sampled beside it, nor on how many processes share the work.
+"""
 
 from __future__ import annotations
 
@@ -52,17 +56,17 @@ def sample(
     prompts: Sequence[Sequence[int]],
     sampling: Sampling,
     ends: frozenset[int],
-    generator: torch.Generator,
+    chance: Float[Tensor, "N T"],
     limits: Sequence[int],
 ) -> list[Sample]:
     """Continue every prompt once, by at most its entry of `limits` (1 or more) tokens.
 
-    ends: the token ids that end an answer; they are kept in it.
+    ends: the token ids that end an answer; they are kept in it. chance: a number in [0, 1) for every token.
     """
     samples: list[Sample] = []
     for first in range(0, len(prompts), sampling.max_rows):
         lot = slice(first, first + sampling.max_rows)
-        samples += _sample_lot(model, prompts[lot], sampling, ends, generator, limits[lot])
+        samples += _sample_lot(model, prompts[lot], sampling, ends, chance[lot], limits[lot])
     return samples
 
 
@@ -72,12 +76,14 @@ def _sample_lot(
     prompts: Sequence[Sequence[int]],
     sampling: Sampling,
     ends: frozenset[int],
-    generator: torch.Generator,
+    chance: Float[Tensor, "N T"],
     limits: Sequence[int],
 ) -> list[Sample]:
+    from apportion.policy.roomy import roomy
+
     device = model.device
     reading = read(model, prompts)
-    logits, cache, attention = reading.logits, reading.cache, reading.attention
+    logits, cache, attention = reading.logits, roomy(reading.cache), reading.attention
     positions = attention.sum(1, keepdim=True)
     end_ids = torch.tensor(sorted(ends), device=device)
     rows = torch.arange(len(prompts), device=device)  # the prompt that each running row continues
@@ -90,7 +96,7 @@ def _sample_lot(
     running = torch.ones_like(rows, dtype=torch.bool)  # of the rows still in the cache, those not yet ended
 
     for t in range(max(limits)):
-        drawn, drawn_logprobs = draw(logits, sampling, generator)
+        drawn, drawn_logprobs = draw(logits, sampling, chance[rows, t])
         tokens[rows[running], t] = drawn[running]
         logprobs[rows[running], t] = drawn_logprobs[running]
         lengths[rows[running]] = t + 1
@@ -121,20 +127,23 @@ def _sample_lot(
 
 
 def draw(
-    logits: Float[Tensor, "B V"], sampling: Sampling, generator: torch.Generator
+    logits: Float[Tensor, "B V"], sampling: Sampling, chance: Float[Tensor, " B"]
 ) -> tuple[Int[Tensor, " B"], Float[Tensor, " B"]]:
-    """Draw a token a row; its log-probability is that before the cut to `top_p`."""
+    """Draw a token a row: the first at which the probabilities, added up, pass `chance`.
+
+    Its log-probability is that before the cut to `top_p`.
+    """
     logprobs = (logits.float() / sampling.temperature).log_softmax(dim=-1)
     probs = logprobs.exp()
     if sampling.top_p < 1:
         probs = _nucleus(probs, sampling.top_p)
-    try:
-        drawn = torch.multinomial(probs, 1, generator=generator)
-    except RuntimeError as error:
+    mass = probs.double().cumsum(1)
+    if bool(mass[:, -1].isnan().any()):
         raise InputError(
             "the policy gives probabilities that are not numbers, so nothing can be sampled; it has diverged "
             "(a lower learning_rate keeps it from that), or the temperature is out of all reason"
-        ) from error
+        )
+    drawn = torch.searchsorted(mass, chance.double().unsqueeze(1) * mass[:, -1:], right=True)
     return drawn.squeeze(1), logprobs.gather(1, drawn).squeeze(1)
 
 
