@@ -58,17 +58,20 @@ def train(
         name: str(value) if isinstance(value, Path) else value for name, value in flags.items() if value is not None
     }
     from apportion.train.display import closing_table
+    from apportion.train.processes import joined, told
     from apportion.train.start import open_run, settings_of, train_run
     from apportion.view.report import write_report
 
-    run, resolved = open_run(settings_of(given, settings or [], config), out, resume)
+    across = joined()
+    run, resolved = told(lambda: open_run(settings_of(given, settings or [], config), out, resume), across)
     try:
-        train_run(run, resolved, console)
+        train_run(run, resolved, console if across.rank == 0 else Console(quiet=True), across)
     except KeyboardInterrupt:
         console.print(Text(f"stopped; to go on: apportion train --resume {run.path}"), soft_wrap=True)
         raise typer.Exit(130) from None
-    write_report(run.path)
-    console.print(closing_table(run))
+    if across.rank == 0:
+        write_report(run.path)
+        console.print(closing_table(run))
 
 
 @app.command()

@@ -99,7 +99,7 @@ def grpo_step() -> Recipe:
     return replace(vineppo(), name="grpo_step", normalise=normalise.group_times_step)
 
 
-def ppo() -> Recipe:
+def ppo(*, gamma: float = 1.0, lam: float = 0.95) -> Recipe:
     """Generalised advantages of every token over a critic's values, bootstrapped where a rollout was cut off.
 
     Source: arXiv:1707.06347, arXiv:1506.02438.
@@ -107,16 +107,16 @@ def ppo() -> Recipe:
     return replace(
         reinforce(),
         name="ppo",
-        reward=Bootstrapped(AS_GIVEN),
+        reward=Bootstrapped(AS_GIVEN, gamma),
         split=splitters.every_token,
         value=baselines.given,
-        credit=credit.gae_with(gamma=1.0, lam=0.95),
+        credit=credit.gae_with(gamma=gamma, lam=lam),
         normalise=normalise.whiten,
-        laws=(ledger.conservation(gamma=1.0, lam=0.95), ledger.silence),
+        laws=(ledger.conservation(gamma=gamma, lam=lam), ledger.silence),
     )
 
 
-BY_NAME: dict[str, Callable[[], Recipe]] = {
+BY_NAME: dict[str, Callable[..., Recipe]] = {
     "reinforce": reinforce,
     "grpo": grpo,
     "dr_grpo": dr_grpo,
@@ -130,8 +130,8 @@ BY_NAME: dict[str, Callable[[], Recipe]] = {
 }
 
 
-def by_name(name: str) -> Recipe:
-    """Make the recipe of that name; an unknown one raises InputError with the nearest."""
+def by_name(name: str, **settings: float) -> Recipe:
+    """Make the recipe of that name, with settings that it has; an unknown name raises InputError with the nearest."""
     if name not in BY_NAME:
         raise InputError(f"there is no recipe {name!r}{did_you_mean(name, BY_NAME)}")
-    return BY_NAME[name]()
+    return BY_NAME[name](**settings)

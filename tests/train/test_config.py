@@ -5,6 +5,7 @@ import pytest
 
 from apportion.errors import InputError
 from apportion.train.config import EMBEDDED, TrainConfig, read_toml, resolve, to_toml
+from apportion.train.effects import ONLY
 from apportion.train.start import settings_of
 
 
@@ -29,7 +30,14 @@ def test_every_setting_says_what_it_is():
     [
         pytest.param({"recipee": "grpo"}, ["recipee", "did you mean 'recipe'"], id="unknown-key"),
         pytest.param({"recipe": "gpro"}, ["gpro", "did you mean 'grpo'"], id="unknown-recipe"),
-        pytest.param({"recipe": "ppo"}, ["bootstraps from a critic", "apportion credit --recipe ppo"], id="no-critic"),
+        pytest.param({"recipe": "ppo", "values": "exact"}, ["bootstraps from a critic"], id="no-critic"),
+        pytest.param({"kl_target": 0.1}, ["kl_beta must be above 0"], id="target-without-weight"),
+        pytest.param({"gradient_checkpointing": True}, ["layout packed or padded"], id="prompts-once-and-lean"),
+        pytest.param({"mc_samples": 3}, ["mc_samples has no effect", "values by monte_carlo"], id="values-of-grpo"),
+        pytest.param({"values": "exact"}, ["values has no effect", "vineppo"], id="source-of-no-values"),
+        pytest.param({"recipe": "vineppo", "lam": 0.9}, ["lam has no effect", "the recipe ppo"], id="lam-of-vineppo"),
+        pytest.param({"clip_high": 0.3}, ["clip_high has no effect", "several updates"], id="clip-of-one-update"),
+        pytest.param({"kl_estimator": "k2"}, ["kl_estimator has no effect", "kl_beta above 0"], id="kl-of-no-weight"),
         pytest.param({"reduction": "tokenmean"}, ["did you mean 'token_mean'"], id="unknown-reduction"),
         pytest.param({"temperature": 0}, ["temperature is 0", "greater than 0"], id="zero-temperature"),
         pytest.param({"steps": "many"}, ["steps is 'many'"], id="wrong-type"),
@@ -37,7 +45,11 @@ def test_every_setting_says_what_it_is():
         pytest.param({"task": "chain", "data": "x.jsonl"}, ["names the file"], id="file-without-data"),
         pytest.param({"group": 4, "first_answers": 5}, ["first_answers is 5", "group of 4"], id="more-first-than-all"),
         pytest.param({"recipe": "tree", "first_answers": 2}, ["tree_roots"], id="first-answers-of-trees"),
-        pytest.param({"values": "exact", "task": "gym:chain_sum"}, ["for the task chain only"], id="exact-elsewhere"),
+        pytest.param(
+            {"recipe": "vineppo", "values": "exact", "task": "gym:chain_sum"},
+            ["for the task chain only"],
+            id="exact-elsewhere",
+        ),
         pytest.param({"updates": 1000}, ["1000 updates"], id="more-updates-than-rollouts"),
     ],
 )
@@ -52,7 +64,26 @@ def test_the_settings_that_the_page_on_step_credit_shows_are_settings():
     shown = re.findall(r"`(?:--set )?(\w+=[^`\s]+)`", page)
     assert len(shown) >= 6
     for setting in shown:
-        resolve(settings_of({}, [setting], None))
+        key = setting.partition("=")[0]
+        recipe = "tree" if key.startswith("tree") else "vineppo"
+        resolve(settings_of({"recipe": recipe}, [setting], None))
+
+
+def test_what_has_no_effect_is_written_as_a_comment_that_says_where_it_has_one():
+    lines = to_toml(resolve({"recipe": "rloo"})).splitlines()
+    assert next(line for line in lines if "mc_samples =" in line).startswith("# mc_samples = 4  # ")
+    assert next(line for line in lines if "mc_samples =" in line).endswith(
+        "(for values by monte_carlo, without mc_error)"
+    )
+    assert not next(line for line in lines if "prompts =" in line).startswith("#")
+
+
+def test_every_setting_that_only_some_runs_have_is_a_setting():
+    assert ONLY.keys() <= TrainConfig.model_fields.keys()
+
+
+def test_ppo_takes_its_values_from_a_critic():
+    assert resolve({"recipe": "ppo"}).values == "critic"
 
 
 @pytest.mark.parametrize("content", [pytest.param("recipe = grpo", id="bare-word"), pytest.param("[", id="cut-short")])

@@ -17,12 +17,11 @@ SMALLER = {
     "steps": 2,
     "prompts": 2,
     "group": 2,
-    "tree_roots": 1,
     "chain_steps": 2,
     "max_new_tokens": 24,
     "held_out": 4,
-    "mc_samples": 1,
 }
+OF_RECIPE = {"vineppo": {"mc_samples": 1}, "tree": {"tree_roots": 1}}
 
 
 def test_the_training_commands_run_one_after_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -33,7 +32,7 @@ def test_the_training_commands_run_one_after_another(monkeypatch: pytest.MonkeyP
     assert len(commands) == len(COMMANDS) - 1 >= 4
 
     for command in commands:
-        words = command if "--resume" in command else [*without_steps(command), *smaller()]
+        words = command if "--resume" in command else [*without_steps(command), *smaller(command)]
         done = CliRunner().invoke(cli.app, words)
         assert done.exit_code == 0, (command, done.exception)
 
@@ -50,5 +49,6 @@ def without_steps(command: list[str]) -> list[str]:
     return command[:place] + command[place + 2 :]
 
 
-def smaller() -> list[str]:
-    return [word for key, value in SMALLER.items() for word in ("--set", f"{key}={value}")]
+def smaller(command: list[str]) -> list[str]:
+    more = next((settings for recipe, settings in OF_RECIPE.items() if recipe in command), {})
+    return [word for key, value in (SMALLER | more).items() for word in ("--set", f"{key}={value}")]

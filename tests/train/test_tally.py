@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from apportion.across import Across
 from apportion.train.tally import Forward, Tally
 
 
@@ -23,7 +24,6 @@ def test_the_figures_of_two_micro_batches_are_those_worked_out_by_hand():
     tally.add(first, old, torch.tensor([[1.0, -1.0, 5.0]]), mask)
     tally.add_mismatch(first, old, mask)
     figures = tally.figures()
-    assert figures["trained_tokens"] == 4
     assert figures["clip_fraction_low"] == figures["clip_fraction_high"] == 0.25
     assert figures["ratio_min"] == pytest.approx(0.5)
     assert figures["ratio_max"] == pytest.approx(2.0)
@@ -46,5 +46,27 @@ def test_a_step_in_which_no_token_took_part_has_undefined_figures():
     tally.add(forward([-1.0, -1.0], [-1.0, -1.0]), torch.zeros(1, 2), torch.zeros(1, 2), nothing)
     tally.add_mismatch(forward([-1.0, -1.0], [-1.0, -1.0]), torch.zeros(1, 2), nothing)
     figures = tally.figures()
-    assert figures.pop("trained_tokens") == 0
     assert set(figures.values()) == {None}
+
+
+def test_the_reference_is_asked_about_the_first_rows_only_and_its_figures_are_over_those():
+    tally = Tally(clip_low=0.2, clip_high=0.2)
+    one = forward([-1.0, -2.0], [-1.2, -1.5])
+    two = Forward(one.logprobs.repeat(2, 1), torch.tensor([[0.5, 0.5], [9.0, 9.0]]), one.ref_logprobs, one.ref_entropy)
+    tally.add(two, torch.zeros(2, 2), torch.ones(2, 2), torch.ones(2, 2, dtype=torch.bool))
+    figures = tally.figures()
+    assert figures["kl"] == pytest.approx((0.018731 + 0.148721) / 2, abs=1e-6)
+    assert figures["entropy_share_of_reference"] == 0.5
+    assert figures["entropy"] == pytest.approx((0.5 + 9) / 2)
+
+
+def test_the_figures_of_several_processes_are_those_of_all_their_tokens():
+    def of_two(entries):
+        return 2 * entries
+
+    tally = Tally(0.2, 0.2, Across(sum=of_two, largest=lambda entries: entries + 1, size=2))
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    tally.add(forward([-1.0, -2.0], [-1.2, -1.5]), torch.tensor([[-1.0, -2.0]]), torch.ones(1, 2), mask)
+    figures = tally.figures()
+    assert figures["entropy"] == 0.5
+    assert (figures["ratio_min"], figures["ratio_max"]) == (0, 2), "of the other process"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -24,6 +25,9 @@ from apportion.policy.text import Speller, encode, encode_answer
 EMBEDDED = "embedded"
 SMALL = 10_000_000
 """Below so many parameters a second CPU thread costs more than it brings."""
+
+Reference = Callable[[], AbstractContextManager["CausalPolicy"]]
+"""Within `with reference() as policy`, a policy as it was before training."""
 
 
 def located(source: str | Path, why: str = "") -> tuple[Path, dict[str, str]]:
@@ -52,6 +56,7 @@ class CausalPolicy:
         self.tokenizer = tokenizer
         self.ends = _end_ids(model, tokenizer)
         self.across = across
+        self.lean = self.bf16 = False
         self.generated = self.read = 0
         self._speller = Speller(tokenizer)
 
@@ -179,18 +184,71 @@ class CausalPolicy:
     @cached_property
     def scorer(self) -> Scorer:
         """The model as a module that gives log-probabilities."""
-        return Scorer(self.model)
+        return Scorer(self.model, lean=self.lean, bf16=self.bf16)
 
-    def frozen_copy(self) -> CausalPolicy:
-        """The policy as it is now, never trained: a reference."""
+    def trained(self, *, apart: bool) -> Scorer:
+        """The module to train: this policy's own, or, where that cannot be, one that starts out the same."""
+        return copy.deepcopy(self.scorer) if apart else self.scorer
+
+    def reference(self) -> Reference:
+        """The policy as it is now, never trained: a copy, or the model without the adapter that is trained."""
+        if self.adapted:
+            return self._without_adapter
         twin = CausalPolicy(copy.deepcopy(self.model).eval(), self.tokenizer)
         twin.model.requires_grad_(False)
-        return twin
+        twin.bf16 = self.bf16
+        return lambda: nullcontext(twin)
+
+    @contextmanager
+    def _without_adapter(self) -> Iterator[CausalPolicy]:
+        with self.model.disable_adapter():
+            yield self
+
+    def adapt(self, rank: int, alpha: int) -> None:
+        """Put a LoRA adapter on every linear layer but the head; it alone is trained from then on."""
+        try:
+            from peft import LoraConfig, get_peft_model
+        except ImportError as error:
+            raise InputError("an adapter needs peft: pip install 'apportion[lora]'") from error
+        config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+        self.model = get_peft_model(self.model, config).eval()
+
+    @property
+    def adapted(self) -> bool:
+        return hasattr(self.model, "disable_adapter")
+
+    def keep_little(self) -> None:
+        """Keep little for the gradient: what layers find is found once more on the way back."""
+        try:
+            self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        except ValueError as error:
+            raise InputError(f"{type(self.model).__name__} cannot do without what its layers find: {error}") from error
+        if self.adapted:
+            self.model.enable_input_require_grads()
+        for module in self.model.modules():  # a policy that drops out at random is another one than sampled
+            for name in ("p", "attention_dropout", "dropout"):
+                if isinstance(getattr(module, name, None), float):
+                    setattr(module, name, 0.0)
+        self.lean = True
 
     def save(self, folder: Path) -> None:
-        """Write model and tokenizer as a Hugging Face folder."""
-        self.model.save_pretrained(folder)
+        """Write model and tokenizer as a Hugging Face folder, an adapter merged into the model."""
+        model = copy.deepcopy(self.model).merge_and_unload() if self.adapted else self.model
+        model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
+
+    def weights(self) -> dict[str, Tensor]:
+        """The weights that are trained, by name: all, or those of the adapter."""
+        return {name: weights.detach() for name, weights in self._trainable()}
+
+    def take(self, weights: dict[str, Tensor]) -> None:
+        """Take up weights as `weights` gave them."""
+        with torch.no_grad():
+            for name, own in self._trainable():
+                own.copy_(weights[name])
+
+    def _trainable(self) -> list[tuple[str, Tensor]]:
+        return [(name, own) for name, own in self.model.named_parameters() if own.requires_grad]
 
 
 def _forget_quantization(model: Any) -> None:

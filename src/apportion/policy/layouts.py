@@ -65,7 +65,8 @@ def prompts_once(run: Run, model: Any, tokens: Tokens, valid: Cells, cells: Cell
     prompts, own = _right_padded(list(distinct), tokens.device)
     cache = DynamicCache(config=model.config)
     run(input_ids=prompts, attention_mask=own, cache=cache, use_cache=True)
-    cache.reorder_cache(torch.tensor([distinct[prompt] for prompt in heads], device=tokens.device))
+    own_prompt: Any = torch.tensor([distinct[prompt] for prompt in heads], device=tokens.device)
+    cache.reorder_cache(own_prompt)
 
     length = torch.tensor(lengths, device=tokens.device).unsqueeze(1)
     width = int((valid.sum(1, keepdim=True) - length).max())

@@ -8,13 +8,14 @@ from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
 
-class RoomyLayer(DynamicLayer):  # type: ignore[misc]
+class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """Keys and values of one layer at the head of tensors that are longer by a quarter. For sampling: no gradients."""
 
     def __init__(self, layer: Any) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.lazy_initialization(layer.keys, layer.values)
-        self.keys, self.values = layer.keys, layer.values
+        self.keys: Tensor = layer.keys
+        self.values: Tensor = layer.values
         self._room: tuple[Tensor, Tensor] | None = None
 
     def update(self, key_states: Tensor, value_states: Tensor, *more: Any, **named: Any) -> tuple[Tensor, Tensor]:
@@ -30,7 +31,7 @@ class RoomyLayer(DynamicLayer):  # type: ignore[misc]
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Keep these rows, in this order."""
-        super().reorder_cache(beam_idx)
+        super().reorder_cache(beam_idx)  # type: ignore[arg-type]
         self._room = None
 
 

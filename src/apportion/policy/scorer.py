@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,11 +22,14 @@ class Scorer(nn.Module):
     """Log-probability and entropy of sampled tokens. Each row holds one rollout, padded on the right.
 
     head: the output head, where logits are its alone: then they need not be made as a whole.
+    lean: what layers find on their way is not kept for the gradient, but found once more.
+    bf16: the model computes in bfloat16; log-probabilities are worked out in float32 all the same.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *, lean: bool = False, bf16: bool = False) -> None:
         super().__init__()
         self.model = model
+        self.lean, self.bf16 = lean, bf16
         self.head = [plain_head(model)]  # in a list, so that its weights are not named a second time
 
     def forward(
@@ -57,8 +62,27 @@ class Scorer(nn.Module):
         return grid.masked_scatter(action_mask, chosen.float()), grid.masked_scatter(action_mask, entropy.float())
 
     def _states(self, **inputs: Any) -> Tensor:
-        return hidden_states(self.model, self.head[0], **inputs)
+        head = self.head[0]
+        assert head is not None
+        with training(self.model, self.lean), in_bf16(self.model, self.bf16):
+            return hidden_states(self.model, head, **inputs)
 
     def _logits(self, **inputs: Any) -> Tensor:
-        logits: Tensor = self.model(**inputs).logits
+        with training(self.model, self.lean), in_bf16(self.model, self.bf16):
+            logits: Tensor = self.model(**inputs).logits
         return logits
+
+
+def in_bf16(model: Any, bf16: bool) -> torch.autocast:
+    """Within, the model computes in bfloat16, if it is to."""
+    return torch.autocast(model.device.type, torch.bfloat16, enabled=bf16)
+
+
+@contextmanager
+def training(model: Any, lean: bool) -> Iterator[None]:
+    """Within, a lean model is in training mode, where it keeps little for the gradient; otherwise it never is."""
+    model.train(lean and torch.is_grad_enabled())
+    try:
+        yield
+    finally:
+        model.eval()

@@ -125,11 +125,14 @@ class Collector:
 
     def scored(self, rollouts: Rollouts, problems: Sequence[Problem]) -> Rollouts:
         """The same rollouts with the judge's outcome; NaN where it could not score."""
-        outcome = rollouts.outcome.tolist()
-        for n, group in enumerate(rollouts.groups.tolist()):
-            if isnan(outcome[n]):  # what was judged before keeps its score
-                score = self.task.score(problems[group], rollouts.response(n))
-                outcome[n] = nan if score is None else score
+        outcome, groups = rollouts.outcome.tolist(), rollouts.groups.tolist()
+        unscored = [n for n, score in enumerate(outcome) if isnan(score)]  # what was judged before keeps its score
+
+        def judged(rows: Sequence[int]) -> list[float | None]:
+            return [self.task.score(problems[groups[n]], rollouts.response(n)) for n in rows]
+
+        for n, score in zip(unscored, self.policy.across.spread(unscored, judged), strict=True):
+            outcome[n] = nan if score is None else score
         return rollouts.with_outcome(torch.tensor(outcome, dtype=torch.float32, device=rollouts.tokens.device))
 
     def answer(self, tokens: Sequence[int], prompt_length: int) -> str:

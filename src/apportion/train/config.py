@@ -17,7 +17,7 @@ from apportion.errors import InputError, did_you_mean
 from apportion.losses import REDUCTIONS
 from apportion.policy.causal import EMBEDDED as EMBEDDED_MODEL
 from apportion.recipes import BY_NAME
-from apportion.rewards.mixing import Bootstrapped
+from apportion.train.effects import ONLY, bootstraps, grows_trees
 from apportion.values import boundaries
 
 
@@ -54,10 +54,12 @@ class TrainConfig(BaseModel):
     max_new_tokens: int = Field(256, ge=1, description="longest answer, in tokens")
     temperature: float = Field(0.7, gt=0, description="of sampling, and of all log-probabilities")
     top_p: float = Field(0.9, gt=0, le=1, description="most probable mass that tokens are drawn from")
-    values: Literal["monte_carlo", "likelihood", "exact"] = Field(
+    gamma: float = Field(1.0, gt=0, le=1, description="discount, a sampled token, where a recipe has one")
+    lam: float = Field(0.95, ge=0, le=1, description="decay of its generalised advantages, a sampled token")
+    values: Literal["monte_carlo", "likelihood", "exact", "critic"] = Field(
         "monte_carlo",
         description="where a recipe needs values given: by continuing prefixes, by how likely the reference answer is, "
-        "or worked out (task `chain`)",
+        "worked out (task `chain`), or by a critic that learns beside the policy",
     )
     mc_samples: int = Field(6, ge=1, description="continuations of each prefix, for values `monte_carlo`")
     mc_error: float | None = Field(
@@ -86,6 +88,20 @@ class TrainConfig(BaseModel):
         1, ge=1, description="times that a tree is branched; later ones can leave earlier branches"
     )
 
+    critic: Literal["own", "head"] = Field(
+        "own", description="a model of its own, or a head on the policy's trunk, which it does not move"
+    )
+    critic_learning_rate: float | None = Field(None, gt=0, description="of its AdamW; not set = half the policy's")
+    critic_every: int = Field(1, ge=1, description="steps between updates of the critic")
+    critic_warmup: int = Field(0, ge=0, description="first steps in which the critic learns and the policy does not")
+    critic_ema: float = Field(
+        0.0, ge=0, lt=1, description="share of its old weights that the critic that is asked keeps at an update"
+    )
+    critic_clip: float | None = Field(
+        0.2, gt=0, description="values are pushed no farther than this from those that the credit used"
+    )
+    critic_lam: float = Field(1.0, ge=0, le=1, description="decay in the returns that the critic learns")
+
     learning_rate: float = Field(5e-6, gt=0, description="of AdamW")
     weight_decay: float = Field(0.0, ge=0, description="of AdamW")
     max_grad_norm: float = Field(1.0, gt=0, description="longer gradients are cut to this length")
@@ -96,9 +112,29 @@ class TrainConfig(BaseModel):
     reduction: str = Field(
         "token_mean", description=f"weight of a token in the loss: {', '.join(REDUCTIONS)}, fixed_divisor"
     )
+    layout: Literal["prompts_once", "packed", "padded"] = Field(
+        "prompts_once",
+        description="rollouts in a pass: what they begin alike with read once, several to a row, or a row each",
+    )
+    lora_rank: int | None = Field(None, ge=1, description="train a LoRA adapter of this rank; not set = all weights")
+    lora_alpha: int = Field(32, gt=0, description="its scale, over the rank")
+    bf16: bool = Field(False, description="compute in bfloat16; weights, losses and log-probabilities stay float32")
+    gradient_checkpointing: bool = Field(
+        False, description="find once more on the way back what layers found, instead of keeping it"
+    )
+    sharded: bool = Field(False, description="split weights, gradients and optimiser over the processes (FSDP2)")
     kl_beta: float = Field(0.002, ge=0, description="weight of the KL to the starting model, in the loss")
+    kl_target: float | None = Field(None, gt=0, description="move kl_beta so that the KL a token comes to this")
+    kl_horizon: float = Field(10_000, gt=0, description="answers in which kl_beta may move by a fifth of itself")
     kl_estimator: Literal["k2", "k3"] = Field("k3", description="estimator of that KL")
     entropy_bonus: float = Field(0.01, ge=0, description="weight of the entropy, in the loss")
+
+    entropy_floor: float = Field(
+        0.6, ge=0, lt=1, description="under this share of the starting model's entropy the policy term is halved"
+    )
+    deployment_temperature: float | None = Field(
+        None, ge=0, description="temperature that the policy will be used at; another one than `temperature` is told"
+    )
 
     checkpoint_every: int = Field(1, ge=1, description="steps between checkpoints")
     ledger_every: int = Field(10, ge=1, description="steps between saved ledgers")
@@ -145,30 +181,46 @@ def resolve(settings: dict[str, Any], *, place: str = "settings") -> TrainConfig
         raise InputError(f"{place}: {key} is {first['input']!r}; {first['msg'].lower()}") from error
     boundaries.by_name(config.mc_boundaries)
     _refuse_unknown("recipe", config.recipe, BY_NAME)
-    if isinstance(BY_NAME[config.recipe]().reward, Bootstrapped):
-        raise InputError(
-            f"{place}: recipe {config.recipe} bootstraps from a critic, and training has none; "
-            f"`apportion credit --recipe {config.recipe}` takes a critic's values from a file"
-        )
     _refuse_unknown("reduction", config.reduction, [*REDUCTIONS, "fixed_divisor"])
-    if (config.task == "data") != (config.data is not None):
-        raise InputError(
-            f"{place}: task is {config.task!r} and data is {config.data!r}; `data` names the file of the task `data`"
-        )
-    if config.values == "exact" and config.task != "chain":
-        raise InputError(f"{place}: values are worked out (`exact`) for the task chain only; task is {config.task!r}")
-    if config.first_answers is not None and (config.first_answers > config.group or config.recipe == "tree"):
-        raise InputError(
-            f"{place}: first_answers is {config.first_answers}; expected at most the group of {config.group}, and a "
-            "recipe other than tree, which has tree_roots"
-        )
-    if config.recipe == "tree" and config.tree_roots > config.group:
-        raise InputError(f"{place}: tree_roots is {config.tree_roots}; expected at most the group of {config.group}")
-    if config.updates > config.prompts * config.group:
-        raise InputError(
-            f"{place}: {config.updates} updates a step, but only {config.prompts * config.group} rollouts for them"
-        )
+    if bootstraps(config) and "values" not in settings:
+        config = config.model_copy(update={"values": "critic"})
+    _refuse_contradictions(config, place)
+    for key in settings:
+        if key in ONLY and not ONLY[key].holds(config):
+            raise InputError(f"{place}: {key} has no effect here; it is for {ONLY[key].when}")
     return config
+
+
+def _refuse_contradictions(config: TrainConfig, place: str) -> None:
+    """Raise InputError for settings that cannot be had together."""
+    rollouts = config.prompts * config.group
+    found = {
+        f"task is {config.task!r} and data is {config.data!r}; `data` names the file of the task `data`": (
+            (config.task == "data") != (config.data is not None)
+        ),
+        f"recipe {config.recipe} bootstraps from a critic; values are by {config.values}": (
+            bootstraps(config) and config.values != "critic"
+        ),
+        f"values are worked out (`exact`) for the task chain only; task is {config.task!r}": (
+            config.values == "exact" and config.task != "chain"
+        ),
+        f"first_answers is {config.first_answers}; expected at most the group of {config.group}, and a recipe other "
+        "than tree, which has tree_roots": (
+            config.first_answers is not None and (config.first_answers > config.group or grows_trees(config))
+        ),
+        f"tree_roots is {config.tree_roots}; expected at most the group of {config.group}": (
+            grows_trees(config) and config.tree_roots > config.group
+        ),
+        f"{config.updates} updates a step, but only {rollouts} rollouts for them": config.updates > rollouts,
+        "gradient_checkpointing keeps no keys and values, so a prompt cannot be read once; choose layout packed or "
+        "padded": config.gradient_checkpointing and config.layout == "prompts_once",
+        "kl_target moves kl_beta by shares of itself, so kl_beta must be above 0": (
+            config.kl_target is not None and config.kl_beta == 0
+        ),
+    }
+    for complaint, holds in found.items():
+        if holds:
+            raise InputError(f"{place}: {complaint}")
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -183,15 +235,23 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
 
 def to_toml(config: TrainConfig) -> str:
-    """Write every setting with its meaning, ready to be read again."""
+    """Write every setting with its meaning, ready to be read again; those without effect as comments."""
     import tomli_w
 
     lines = []
     for name, about in TrainConfig.model_fields.items():
         value = getattr(config, name)
-        setting = f"# {name} =" if value is None else tomli_w.dumps({name: value}).strip()
-        lines.append(f"{setting}  # {about.description}")
+        setting = f"{name} =" if value is None else tomli_w.dumps({name: value}).strip()
+        idle = name in ONLY and not ONLY[name].holds(config)
+        mark, why = ("# ", f" (for {ONLY[name].when})") if idle else ("# " if value is None else "", "")
+        lines.append(f"{mark}{setting}  # {about.description}{why}")
     return "\n".join(lines) + "\n"
+
+
+def with_effect(config: TrainConfig) -> dict[str, Any]:
+    """The settings that have an effect, as `resolve` takes them."""
+    idle = {name for name, only in ONLY.items() if not only.holds(config)}
+    return config.model_dump(exclude_none=True, exclude=idle)
 
 
 def _refuse_unknown(key: str, name: str, known: Iterable[str]) -> None:

@@ -5,22 +5,29 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 
+from apportion.across import ALONE, Across
 from apportion.files import write_rows
 from apportion.ledger import Ledger, apportion
 from apportion.policy.causal import SMALL, CausalPolicy
-from apportion.recipes import by_name
+from apportion.rollouts import Rollouts
 from apportion.tasks.problem import Problem
 from apportion.train import values
 from apportion.train.collect import Collector, chance, make_task, torch_chance
 from apportion.train.config import TrainConfig
+from apportion.train.critic import Critic
 from apportion.train.figures import PassRate, ledger_figures
+from apportion.train.guards import Guards
+from apportion.train.made import make_policy, recipe_of
+from apportion.train.processes import Wrapping
 from apportion.train.run_folder import RunFolder
+from apportion.train.tally import Figures
 from apportion.train.update import Updater
 from apportion.values.answers import answers_through
 from apportion.values.baselines import given
@@ -37,33 +44,43 @@ class Watcher(Protocol):
 
 
 class Trainer:
-    """One run, from wherever its folder says it stands to its last step."""
+    """One run, from wherever its folder says it stands to its last step. One of all the processes that train it."""
 
-    def __init__(self, run: RunFolder, config: TrainConfig, watcher: Watcher) -> None:
+    def __init__(self, run: RunFolder, config: TrainConfig, watcher: Watcher, across: Across = ALONE) -> None:
         """Load all that the run needs; what is wrong with it shows here, before anything is written."""
-        self.run, self.config, self.watcher = run, config, watcher
+        self.run, self.config, self.watcher, self.across = run, config, watcher, across
         self.task = make_task(config)
-        self.recipe = by_name(config.recipe)
-        self.policy = CausalPolicy.load(config.model)
+        self.recipe = recipe_of(config)
+        self.policy = make_policy(config, across)
         small = self.policy.parameters < SMALL
-        torch.set_num_threads(config.threads or (1 if small else torch.get_num_threads()))
+        torch.set_num_threads(config.threads or (1 if small or across.size > 1 else torch.get_num_threads()))
         self.collector = Collector(self.policy, self.task, config)
         self.collector.refuse_long()
-        self.updater = Updater(self.policy, config)
+        wrap = Wrapping(across, sharded=config.sharded)
+        self.updater = Updater(self.policy, config, wrap)
+        learns = self.recipe.value is given and config.values == "critic"
+        self.critic = Critic(self.policy, config, wrap) if learns else None
+        self.guards = Guards.of(config)
         self.generated = 0  # tokens sampled for training, Monte-Carlo continuations and all
         self._alarm = Alarm()
         self._clock = Clock()
 
     def train(self) -> None:
         """Run to the end: test before, train, test after, save the model."""
-        with self.run.begin(self.config):
+        with self.run.begin(self.config) if self._first else nullcontext():
             step = self._take_up()
             self._evaluate("before", 0)
             while not self._done(step):
                 self._step(step)
                 step += 1
             self._evaluate("after", step)
-            self.run.save_model(self.policy.save)
+            if self._first:
+                self.run.save_model(self.policy.save)
+
+    @property
+    def _first(self) -> bool:
+        """Whether this is the process that writes the run down."""
+        return self.across.rank == 0
 
     def _done(self, steps: int) -> bool:
         """Are so many steps enough?"""
@@ -83,7 +100,8 @@ class Trainer:
             checked = self._check_values(ledger, problems, step)
         with self._clock.phase("update"):
             order = torch_chance(self.config, step, "order", torch.device("cpu"))
-            figures = self.updater.update(ledger, order)
+            figures = self._learn(ledger, order, step)
+        events = [*(self.guards.begun() if step == 0 else []), *self.guards.after(figures)]
         tokens = self.policy.generated - generated_before
         self.generated += tokens
         metrics = {
@@ -91,19 +109,34 @@ class Trainer:
             **ledger_figures(ledger),
             **checked,
             **figures,
+            "kl_beta": self.guards.kl_beta,
             "sampled_tokens": int(rollouts.action_mask.sum()),
             "generated_tokens": self.generated,
+            **({"events": events} if events else {}),
         }
         with self._clock.phase("save"):
             self._write_down(step, metrics, ledger)
         timings = self._clock.timings(step, tokens)
-        self.run.append("timings.jsonl", timings)
-        self.watcher.stepped(metrics, timings)
+        if self._first:
+            self.run.append("timings.jsonl", timings)
+            self.watcher.stepped(metrics, timings)
 
-    def _apportion(self, rollouts: Any, problems: list[Problem], step: int) -> Ledger:
+    def _learn(self, ledger: Ledger, order: torch.Generator, step: int) -> Figures:
+        """Move critic and policy, each where it is its turn."""
+        config = self.config
+        figures: Figures = {}
+        if self.critic and step % config.critic_every == 0:
+            figures |= self.critic.learn(ledger)
+        if self.critic and step < config.critic_warmup:
+            return figures | self.updater.idle()
+        return figures | self.updater.update(ledger, order, self.guards.terms)
+
+    def _apportion(self, rollouts: Rollouts, problems: list[Problem], step: int) -> Ledger:
         """Credit by the recipe; where it takes its values as given, the config says who gives them."""
         recipe = self.recipe
-        if recipe.value is given:
+        if self.critic:
+            rollouts = self.critic.valued(rollouts)
+        elif recipe.value is given:
             recipe = replace(recipe, value=values.BY_NAME[self.config.values](self.collector, problems, step))
         if self.config.mc_best_share == 1:
             return apportion(rollouts, recipe).require_laws()
@@ -128,41 +161,63 @@ class Trainer:
         return {"value_gap": gap.rms, "value_bias": gap.bias}
 
     def _write_down(self, step: int, metrics: dict[str, Any], ledger: Ledger) -> None:
-        self.run.append("metrics.jsonl", metrics)
         last = self._done(step + 1)
-        if last or step % self.config.ledger_every == 0:
-            write_rows(self.run.ledgers / f"step-{step:06d}.jsonl", ledger.rows())
+        if self._first:
+            self.run.append("metrics.jsonl", metrics)
+            if last or step % self.config.ledger_every == 0:
+                write_rows(self.run.ledgers / f"step-{step:06d}.jsonl", ledger.rows())
         if last or (step + 1) % self.config.checkpoint_every == 0:
-            state = {
-                "step": step + 1,
-                "generated": self.generated,
-                "optimiser": self.updater.optimiser.state_dict(),
-            }
-            self.run.save_checkpoint(step + 1, state, self.policy.save)
+            state = self._state(step + 1)  # which takes all processes
+            if self._first:
+                self.run.save_checkpoint(step + 1, state, self._save)
+
+    def _state(self, steps: int) -> dict[str, Any]:
+        return {
+            "step": steps,
+            "generated": self.generated,
+            "optimiser": self.updater.learner.state(),
+            "guards": self.guards.state(),
+            "alarm": self._alarm.state(),
+            "critic": self.critic.state() if self.critic else None,
+        }
+
+    def _save(self, folder: Path) -> None:
+        """The policy as a model, and an adapter as it is besides."""
+        self.policy.save(folder)
+        if self.policy.adapted:
+            torch.save(self.policy.weights(), folder / "adapter.pt")
 
     def _take_up(self) -> int:
         """Go back to the newest checkpoint and give the number of the next step."""
         found = self.run.newest_checkpoint()
+        if self._first:
+            self.run.keep_steps_before(0 if found is None else found[1]["step"])
+        self.across.gather([])  # nobody goes on while another still reads
         if found is None:
-            self.run.keep_steps_before(0)
             return 0
         folder, state = found
-        trained = CausalPolicy.load(folder)
-        self.policy.model.load_state_dict(trained.model.state_dict())
+        if self.policy.adapted:
+            self.policy.take(torch.load(folder / "adapter.pt", weights_only=True))
+        else:
+            self.policy.model.load_state_dict(CausalPolicy.load(folder).model.state_dict())
         self.updater.load(state["optimiser"])
+        self.guards.load(state["guards"])
+        self._alarm.load(state["alarm"])
+        if self.critic:
+            self.critic.load(state["critic"])
         self.generated = state["generated"]
-        self.run.keep_steps_before(state["step"])
         return int(state["step"])
 
     def _evaluate(self, when: str, step: int) -> None:
         """Sample one answer to each held-out problem, as in training; done once for a step and kept."""
-        known = self.run.evaluations().get(when, {})
+        [known] = self.across.gather([self.run.evaluations().get(when, {})] if self._first else [])
         if known.get("step") == step:
             rate = PassRate(known["passed"], known["scored"])
         else:
             rate = self.collector.pass_rate(self.task.held_out(self.config.tests), when)
+        if self._first:
             self.run.write_evaluation(when, {"step": step, **rate.as_dict()})
-        self.watcher.evaluated(when, rate)
+            self.watcher.evaluated(when, rate)
 
 
 class Clock:

@@ -10,9 +10,10 @@ from typing import Any
 
 from rich.console import Console
 
+from apportion.across import Across
 from apportion.errors import InputError
 from apportion.policy.causal import EMBEDDED
-from apportion.train.config import TrainConfig, read_toml, resolve
+from apportion.train.config import TrainConfig, read_toml, resolve, with_effect
 from apportion.train.display import Display
 from apportion.train.loop import Trainer
 from apportion.train.run_folder import RunFolder
@@ -44,7 +45,7 @@ def open_run(settings: Settings, out: Path | None, resume: Path | None) -> tuple
             f"--resume goes on with the settings of {resume}; only steps and token_budget may change, not "
             f"{', '.join(changed)}"
         )
-    config = resolve(run.config().model_dump(exclude_none=True) | settings)
+    config = resolve(with_effect(run.config()) | settings)
     if run.steps_taken() > config.steps:
         raise InputError(
             f"{resume}: has taken {run.steps_taken()} steps already, more than the {config.steps} asked for"
@@ -52,12 +53,12 @@ def open_run(settings: Settings, out: Path | None, resume: Path | None) -> tuple
     return run, config
 
 
-def train_run(run: RunFolder, config: TrainConfig, console: Console) -> None:
+def train_run(run: RunFolder, config: TrainConfig, console: Console, across: Across) -> None:
     """Train with a live display."""
     about = f"{config.recipe} on {config.task}, model {config.model}, seed {config.seed}: {run.path}"
     console.print(about, highlight=False, soft_wrap=True, markup=False)
     with Display(console, config, first_step=run.steps_taken()) as display:
-        Trainer(run, config, display).train()
+        Trainer(run, config, display, across).train()
 
 
 def _fresh_folder(config: TrainConfig) -> Path:

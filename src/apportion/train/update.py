@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -13,9 +12,15 @@ from torch import Tensor
 
 from apportion import losses
 from apportion.ledger import Ledger
+from apportion.policy import layouts
 from apportion.policy.causal import CausalPolicy
 from apportion.train.config import TrainConfig
+from apportion.train.learner import Learner
+from apportion.train.processes import Wrapping
 from apportion.train.tally import Figures, Forward, Tally
+
+REFERENCE_ROWS = 32
+"""Rollouts on which the reference is asked, in a step whose loss does not need it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,9 +33,12 @@ class Batch:
     mask: Bool[Tensor, "B T"]
     advantages: Float[Tensor, "B T"]
     old_logprobs: Float[Tensor, "B T"]
+    weights: Float[Tensor, "B T"]
+    groups: Int[Tensor, " B"]
 
     @classmethod
     def of(cls, ledger: Ledger) -> Batch:
+        """All rollouts of a ledger; what a token weighs is not settled yet."""
         rollouts = ledger.rollouts
         assert rollouts.logprobs is not None
         return cls(
@@ -40,67 +48,133 @@ class Batch:
             mask=ledger.mask,
             advantages=ledger.advantage,
             old_logprobs=rollouts.logprobs,
+            weights=torch.zeros_like(ledger.advantage),
+            groups=rollouts.groups[rollouts.rollout_of[:, 0]],
         )
+
+    @property
+    def lengths(self) -> Int[Tensor, " B"]:
+        return (self.rollout_of >= 0).sum(1)
 
     def take(self, rows: Tensor) -> Batch:
         """Some rows, cut to the longest of them."""
-        width = int((self.rollout_of[rows] >= 0).sum(1).max())
-        return Batch(**{f.name: getattr(self, f.name)[rows, :width] for f in fields(self)})
+        width = int(self.lengths[rows].max())
+        columns = {f.name: getattr(self, f.name)[rows] for f in fields(self)}
+        return Batch(**{name: column[:, :width] if column.ndim > 1 else column for name, column in columns.items()})
+
+    def parts(self, rows: Tensor, size: int, ranks: int) -> list[Batch]:
+        """These rows in parts of at most `size`, as many for every one of `ranks`, prompts and lengths together.
+
+        A part without a row is a row whose tokens weigh nothing.
+        """
+        longest = torch.zeros_like(self.groups).scatter_reduce(0, self.groups, self.lengths, "amax")[self.groups]
+        order = sorted(rows.tolist(), key=lambda n: (int(longest[n]), int(self.groups[n]), int(self.lengths[n])))
+        count = max(1, math.ceil(len(order) / size / ranks)) * ranks
+        split = torch.tensor(order, dtype=torch.int64, device=self.tokens.device).tensor_split(count)
+        return [self.take(part) if len(part) else self._weightless() for part in split]
+
+    def _weightless(self) -> Batch:
+        shortest = self.take(self.lengths.argmin().unsqueeze(0))
+        return replace(shortest, weights=torch.zeros_like(shortest.weights))
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The weights of the terms of the loss: they may change from step to step."""
+
+    policy: float = 1.0
+    kl_beta: float = 0.0
 
 
 class Updater:
     """Policy, reference and optimiser, and how a ledger moves the first of them."""
 
-    def __init__(self, policy: CausalPolicy, config: TrainConfig) -> None:
+    def __init__(self, policy: CausalPolicy, config: TrainConfig, wrap: Wrapping) -> None:
         self.policy = policy
-        self.reference = policy.frozen_copy()
+        self.reference = policy.reference()
         self.config = config
-        self.optimiser = torch.optim.AdamW(
-            policy.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+        self.across = wrap.across
+        self.layout = layouts.BY_NAME[config.layout]
+        self._apart = wrap.sharded  # shards cannot sample, so the policy that does is a copy
+        self.learner = Learner(
+            policy.trained(apart=self._apart),
+            wrap,
+            learning_rate=config.learning_rate,
+            weight_decay=config.weight_decay,
+            max_grad_norm=config.max_grad_norm,
         )
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Take up the optimiser's state, with the settings of this run."""
-        self.optimiser.load_state_dict(state)
-        for group in self.optimiser.param_groups:
-            group |= {"lr": self.config.learning_rate, "weight_decay": self.config.weight_decay}
-
-    def update(self, ledger: Ledger, order: torch.Generator) -> Figures:
+    def update(self, ledger: Ledger, order: torch.Generator, terms: Terms) -> Figures:
         """Train on the whole batch once, in `updates` shares. `order` draws which rollouts are in which share."""
-        batch, tally = Batch.of(ledger), Tally(self.config.clip_low, self.config.clip_high)
+        batch = Batch.of(ledger)
+        tally = Tally(self.config.clip_low, self.config.clip_high, self.across)
         rows = torch.randperm(len(batch.tokens), generator=order).to(batch.tokens.device)
-        shares = [batch.take(share) for share in rows.chunk(self.config.updates)]
-        steps = [self._step(share, tally, fresh=share is shares[0]) for share in shares]
+        first, *later = [self._parts(batch, share, terms) for share in rows.chunk(self.config.updates)]
+        later = [[self._as_sampled(part, tally) for part in parts] for parts in later]
+        steps = [self._step(first, terms, tally, fresh=True)]
+        steps += [self._step(parts, terms, tally, fresh=False) for parts in later]
+        if self._apart:
+            self._copy_to_policy()
         taken = [(loss, norm) for loss, norm in steps if math.isfinite(loss) and math.isfinite(norm)]
         return {
             "loss": sum(loss for loss, _ in taken) / len(taken) if taken else None,
             "grad_norm": sum(norm for _, norm in taken) / len(taken) if taken else None,
             "skipped_updates": len(steps) - len(taken),
+            "trained_tokens": int(batch.mask.sum()),
             **tally.figures(),
         }
 
-    def _step(self, share: Batch, tally: Tally, *, fresh: bool) -> tuple[float, float]:
+    def idle(self) -> Figures:
+        """The figures of a step in which the policy is not moved."""
+        figures = Tally(self.config.clip_low, self.config.clip_high).figures()
+        return {"loss": None, "grad_norm": None, "skipped_updates": 0, "trained_tokens": 0, **figures}
+
+    def _copy_to_policy(self) -> None:
+        with torch.no_grad():
+            for own, trained in zip(self.policy.scorer.parameters(), self.learner.weights(), strict=True):
+                own.copy_(trained)
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take up the optimiser's state, and the weights that the policy has now."""
+        if self._apart:
+            self.learner.take(self.policy.scorer.parameters())
+        self.learner.load(state)
+
+    def _parts(self, batch: Batch, share: Tensor, terms: Terms) -> list[Batch]:
+        """This process's parts of a share, with the weights that its tokens have in the whole of it.
+
+        What moves nothing is left out: rollouts of a group that are all alike, unless the loss holds more than credit.
+        """
+        weights = self._reduction()(batch.mask[share], batch.rollout_of[share])
+        batch = replace(batch, weights=batch.weights.index_copy(0, share, weights))
+        if not terms.kl_beta and not self.config.entropy_bonus:
+            share = share[(batch.advantages[share] != 0).any(1)]
+        return batch.parts(share, self.config.micro_batch, self.across.size)[self.across.rank :: self.across.size]
+
+    def _as_sampled(self, part: Batch, tally: Tally) -> Batch:
+        """The same with the log-probabilities of the policy that sampled, as the passes of training give them."""
+        with torch.no_grad():
+            forward = self._forward(part, ask_reference=0)
+        tally.add_mismatch(forward, part.old_logprobs, part.mask)
+        return replace(part, old_logprobs=forward.logprobs)
+
+    def _step(self, parts: list[Batch], terms: Terms, tally: Tally, *, fresh: bool) -> tuple[float, float]:
         """One step of the optimiser, unless loss or gradient is not finite; gives both.
 
         fresh: the policy is still the one that sampled.
         """
-        weights = self._reduction()(share.mask, share.rollout_of)
-        self.optimiser.zero_grad(set_to_none=True)
-        loss_sum = 0.0
-        for rows in self._micro_batches(share):
-            part = share.take(rows)
-            forward = self._forward(part)
-            loss = losses.total(self._token_loss(part, forward), weights[rows, : part.tokens.shape[1]])
-            if loss.requires_grad:
-                loss.backward()  # type: ignore[no-untyped-call]
-            loss_sum += float(loss.detach())
-            tally.add(forward, part.old_logprobs, part.advantages, part.mask)
+        asked = iter([REFERENCE_ROWS if fresh else 0])
+
+        def loss_of(part: Batch) -> Tensor:
+            rows = len(part.tokens) if terms.kl_beta else next(asked, 0)
+            forward = self._forward(part, ask_reference=rows)
             if fresh:
                 tally.add_mismatch(forward, part.old_logprobs, part.mask)
-        norm = float(torch.nn.utils.clip_grad_norm_(self.policy.model.parameters(), self.config.max_grad_norm))
-        if math.isfinite(loss_sum) and math.isfinite(norm):
-            self.optimiser.step()
-        return loss_sum, norm
+                part = replace(part, old_logprobs=forward.logprobs.detach())
+            tally.add(forward, part.old_logprobs, part.advantages, part.mask & (part.weights != 0))
+            return losses.total(self._token_loss(part, forward, terms), part.weights)
+
+        return self.learner.step(parts, loss_of)
 
     def _reduction(self) -> losses.Reduction:
         """By name; a fixed divisor is the number of tokens that a share could have at most."""
@@ -108,16 +182,21 @@ class Updater:
         most = config.prompts * config.group * config.max_new_tokens / config.updates
         return (losses.REDUCTIONS | {"fixed_divisor": losses.fixed_divisor(most)})[config.reduction]
 
-    def _forward(self, part: Batch) -> Forward:
+    def _forward(self, part: Batch, ask_reference: int) -> Forward:
+        """Log-probabilities and entropies by the policy, and by the reference for the first so many rows."""
         arguments = (part.tokens, part.rollout_of >= 0, part.action_mask)
-        logprobs, entropy = self.policy.logprobs(*arguments, temperature=self.config.temperature)
-        with torch.no_grad():
-            ref_logprobs, ref_entropy = self.reference.logprobs(*arguments, temperature=self.config.temperature)
-        return Forward(logprobs, entropy, ref_logprobs, ref_entropy)
+        asked: dict[str, Any] = {"temperature": self.config.temperature, "layout": self.layout}
+        logprobs, entropy = self.learner.module(*arguments, **asked)
+        if not ask_reference:
+            return Forward(logprobs, entropy)
+        rows = slice(ask_reference)
+        with torch.no_grad(), self.reference() as reference:
+            by_reference = reference.logprobs(*(column[rows] for column in arguments), **asked)
+        return Forward(logprobs, entropy, *by_reference)
 
-    def _token_loss(self, part: Batch, forward: Forward) -> Float[Tensor, "B T"]:
+    def _token_loss(self, part: Batch, forward: Forward, terms: Terms) -> Float[Tensor, "B T"]:
         config = self.config
-        loss = losses.ppo_clip(
+        loss = terms.policy * losses.ppo_clip(
             forward.logprobs,
             part.old_logprobs,
             part.advantages,
@@ -125,14 +204,10 @@ class Updater:
             clip_low=config.clip_low,
             clip_high=config.clip_high,
         )
-        if config.kl_beta:
+        if terms.kl_beta:
+            assert forward.ref_logprobs is not None
             kl = losses.KL_BY_NAME[config.kl_estimator](forward.logprobs, forward.ref_logprobs, part.mask)
-            loss = loss + config.kl_beta * kl
+            loss = loss + terms.kl_beta * kl
         if config.entropy_bonus:
             loss = loss + config.entropy_bonus * losses.entropy_bonus(forward.entropy, part.mask)
         return loss
-
-    def _micro_batches(self, share: Batch) -> Iterator[Tensor]:
-        """Rows of like length together, so that little is padded."""
-        lengths = (share.rollout_of >= 0).sum(1)
-        yield from torch.split(lengths.argsort(stable=True), self.config.micro_batch)

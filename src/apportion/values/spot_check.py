@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import sqrt
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
@@ -86,6 +87,14 @@ class Alarm:
             self.best = gap
         wider = before is not None and gap.squared - before.squared > 2 * sqrt(gap.error**2 + before.error**2)
         return before if wider else None
+
+    def state(self) -> dict[str, Any] | None:
+        """What it remembers, as `load` takes it."""
+        return None if self.best is None else asdict(self.best)
+
+    def load(self, state: dict[str, Any] | None) -> None:
+        """Remember that from before."""
+        self.best = None if state is None else Gap(**state)
 
 
 def _variance(numbers: Sequence[float]) -> float:

@@ -1,0 +1,182 @@
+"""A critic beside the policy: it gives the values of states, and learns from what came of them."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from apportion import losses, normalise, recipes
+from apportion.credit import gae_with
+from apportion.ledger import Ledger, apportion
+from apportion.policy import layouts, value_model
+from apportion.policy.causal import CausalPolicy
+from apportion.rewards.mixing import AS_GIVEN, Bootstrapped
+from apportion.rollouts import Rollouts
+from apportion.rollouts.scores import Scores
+from apportion.train.config import TrainConfig
+from apportion.train.learner import Learner
+from apportion.train.processes import Wrapping
+from apportion.train.tally import Figures
+
+QUARTERS = 4
+"""Stretches of an answer for which the explained variance is told apart."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """What a critic is to learn from, one rollout a row; all grids are by the token that is chosen next.
+
+    cells: where the critic is asked, a cell before each token of `mask`. values: as the credit used them.
+    """
+
+    tokens: Int[Tensor, "B T"]
+    valid: Bool[Tensor, "B T"]
+    mask: Bool[Tensor, "B T"]
+    values: Float[Tensor, "B T"]
+    returns: Float[Tensor, "B T"]
+    weights: Float[Tensor, "B T"]
+
+    def take(self, rows: Tensor) -> Lesson:
+        width = int(self.valid[rows].sum(1).max())
+        return Lesson(*(getattr(self, name)[rows, :width] for name in self.__dataclass_fields__))
+
+
+class Critic:
+    """The network that learns, and the slower one that is asked.
+
+    target: an exponential mean of the weights so far, `critic_ema` of it from before; of 0, the network as it is.
+    """
+
+    def __init__(self, policy: CausalPolicy, config: TrainConfig, wrap: Wrapping) -> None:
+        self.config, self.across = config, wrap.across
+        self.layout = layouts.BY_NAME[config.layout]
+        self._device = policy.model.device
+        network = value_model.BY_NAME[config.critic](policy.model)
+        self.target = copy.deepcopy(network) if config.critic == "own" else _headed(network)
+        self.target.requires_grad_(False)
+        self.learner = Learner(
+            network,
+            wrap,
+            learning_rate=config.critic_learning_rate or config.learning_rate / 2,
+            weight_decay=config.weight_decay,
+            max_grad_norm=config.max_grad_norm,
+        )
+
+    @torch.no_grad()
+    def valued(self, rollouts: Rollouts) -> Rollouts:
+        """The same with the critic's value of the state before every sampled token, and of the last where cut off."""
+        before, last = _cells(rollouts)
+        grids = self.across.spread(range(len(rollouts)), lambda rows: self._asked(rollouts, before | last, list(rows)))
+        values = torch.stack([row.to(rollouts.tokens.device) for row in grids])
+        ends = torch.where(rollouts.ended, torch.nan, torch.where(last, values, 0).sum(1))
+        chosen = values.roll(1, dims=1)[rollouts.action_mask]
+        return replace(rollouts, step_values=Scores(chosen.double(), rollouts.action_counts), end_values=ends)
+
+    def _asked(self, rollouts: Rollouts, cells: Tensor, rows: list[int]) -> list[Tensor]:
+        found = []
+        for part in torch.split(torch.tensor(rows, device=rollouts.tokens.device), self.config.micro_batch):
+            columns = (rollouts.tokens[part], rollouts.valid_mask[part], cells[part])
+            found += list(self.target(*columns, layout=self.layout).cpu())
+        return found
+
+    def learn(self, ledger: Ledger) -> Figures:
+        """Move towards what came of the states, and then the target after it."""
+        lesson = self._lesson(ledger)
+        before = _explained(lesson)
+        count = -(-len(lesson.tokens) // self.config.micro_batch // self.across.size) * self.across.size
+        order = lesson.valid.sum(1).argsort(stable=True)
+        empty = order[:1]
+        parts = [lesson.take(rows) if len(rows) else _silent(lesson.take(empty)) for rows in order.tensor_split(count)]
+        loss, norm = self.learner.step(parts[self.across.rank :: self.across.size], self._loss)
+        self._follow()
+        return {"critic_loss": loss, "critic_grad_norm": norm, **before}
+
+    def _lesson(self, ledger: Ledger) -> Lesson:
+        """Returns by GAE with `critic_lam` on the values that the credit used."""
+        config = self.config
+        recipe = replace(
+            recipes.by_name("ppo"),
+            reward=Bootstrapped(AS_GIVEN, config.gamma),
+            credit=gae_with(gamma=config.gamma, lam=config.critic_lam),
+            normalise=normalise.none,
+        )
+        by_token = apportion(ledger.rollouts, recipe)
+        values, credit = (by_token.steps.to_tokens(grid) for grid in (by_token.value, by_token.credit))
+        mask = by_token.mask
+        return Lesson(
+            tokens=ledger.rollouts.tokens,
+            valid=ledger.rollouts.valid_mask,
+            mask=mask,
+            values=values.float(),
+            returns=(values + credit).float(),
+            weights=losses.token_mean(mask, ledger.rollouts.rollout_of),
+        )
+
+    def _loss(self, part: Lesson) -> Tensor:
+        cells = part.mask.roll(-1, dims=1)
+        values = self.learner.module(part.tokens, part.valid, cells, layout=self.layout).roll(1, dims=1)
+        if self.config.critic_clip is None:
+            loss = losses.value_loss(values, part.returns, part.mask)
+        else:
+            loss = losses.value_loss_clipped(values, part.values, part.returns, part.mask, clip=self.config.critic_clip)
+        return losses.total(loss, part.weights)
+
+    def _follow(self) -> None:
+        with torch.no_grad():
+            for slow, quick in zip(self.target.parameters(), self.learner.weights(), strict=True):
+                slow.lerp_(quick, 1 - self.config.critic_ema)
+
+    def state(self) -> dict[str, Any]:
+        """All that the critic goes on from; every process must ask for it."""
+        return {
+            "optimiser": self.learner.state(),
+            "network": [weights.cpu() for weights in self.learner.weights()],
+            "target": [weights.cpu() for weights in self.target.parameters()],
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.learner.take(weights.to(self._device) for weights in state["network"])
+        self.learner.load(state["optimiser"])
+        with torch.no_grad():
+            for own, saved in zip(self.target.parameters(), state["target"], strict=True):
+                own.copy_(saved)
+
+
+def _headed(network: Any) -> Any:
+    """A head of its own on the same trunk."""
+    twin = copy.copy(network)
+    twin._modules = dict(network._modules) | {"head": copy.deepcopy(network.head)}
+    return twin
+
+
+def _cells(rollouts: Rollouts) -> tuple[Tensor, Tensor]:
+    """The cell before every sampled token, and the last of every rollout that was cut off."""
+    before = rollouts.action_mask.roll(-1, dims=1)
+    last = torch.zeros_like(before)
+    last.scatter_(1, rollouts.valid_mask.sum(1, keepdim=True) - 1, ~rollouts.ended.unsqueeze(1))
+    return before, last
+
+
+def _silent(lesson: Lesson) -> Lesson:
+    return replace(lesson, weights=torch.zeros_like(lesson.weights))
+
+
+def _explained(lesson: Lesson) -> Figures:
+    """The share of the returns' variance that the values explained, in all and by quarter of the answer."""
+    place = lesson.mask.cumsum(1) - 1
+    quarter = place * QUARTERS // lesson.mask.sum(1, keepdim=True).clamp(min=1)
+    return {
+        "explained_variance": losses.explained_variance(lesson.values, lesson.returns, lesson.mask),
+        **{
+            f"explained_variance_quarter_{q + 1}": losses.explained_variance(
+                lesson.values, lesson.returns, lesson.mask & (quarter == q)
+            )
+            for q in range(QUARTERS)
+        },
+    }
