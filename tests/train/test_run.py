@@ -18,6 +18,7 @@ from apportion.train.config import resolve
 from apportion.train.loop import Trainer
 from apportion.train.run_folder import RunFolder
 from apportion.train.start import open_run
+from apportion.train.update import Batch
 from apportion.values.spot_check import Gap
 
 TINY = {"prompts": 4, "group": 4, "chain_steps": 2, "max_new_tokens": 24, "held_out": 8, "ledger_every": 2}
@@ -43,7 +44,8 @@ def test_a_run_of_every_recipe_leaves_a_folder_that_can_be_read(tmp_path, recipe
     run = train(tmp_path / "run", recipe=recipe, steps=2)
     rows = run.rows("metrics.jsonl")
     assert [row["step"] for row in rows] == [0, 1]
-    assert all(value is None or abs(value) < float("inf") for row in rows for value in row.values())
+    numbers = [value for row in rows for name, value in row.items() if name != "events"]
+    assert all(value is None or abs(value) < float("inf") for value in numbers)
     assert rows[-1]["mismatch_max"] < 1e-3
     ledger = json.loads((run.ledgers / "step-000001.jsonl").read_text().splitlines()[0])
     assert ledger["ledger"]["recipe"] == recipe
@@ -77,9 +79,10 @@ def test_values_that_cost_no_tokens_can_be_trained_on(tmp_path, values):
 
 
 def test_values_are_checked_against_continuations_when_it_is_due(tmp_path):
-    settings = {"recipe": "vineppo", "values": "likelihood", "check_prefixes": 8, "check_samples": 2}
-    plain = train(tmp_path / "plain", steps=3, **settings).rows("metrics.jsonl")
-    rows = train(tmp_path / "run", steps=3, check_values_every=2, **settings).rows("metrics.jsonl")
+    settings = {"recipe": "vineppo", "values": "likelihood", "steps": 3}
+    checks = {"check_values_every": 2, "check_prefixes": 8, "check_samples": 2}
+    plain = train(tmp_path / "plain", **settings).rows("metrics.jsonl")
+    rows = train(tmp_path / "run", **settings, **checks).rows("metrics.jsonl")
     assert "value_gap" not in plain[0]
     assert [row["value_gap"] is None for row in rows] == [False, True, False]
     assert rows[0]["value_gap"] > 0.2, "nobody writes the answer right away"
@@ -159,6 +162,100 @@ def test_micro_batches_do_not_change_what_is_learnt(tmp_path):
     cut = train(tmp_path / "cut", steps=1, micro_batch=3).rows("metrics.jsonl")[0]
     assert cut["loss"] == pytest.approx(whole["loss"], abs=1e-6)
     assert cut["grad_norm"] == pytest.approx(whole["grad_norm"], rel=1e-4)
+
+
+@pytest.mark.parametrize("recipe", ["grpo", "ppo"])
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_the_layout_does_not_change_what_is_learnt(tmp_path, layout, recipe):
+    settings = {"recipe": recipe, "steps": 1, "kl_beta": 0.1, "entropy_bonus": 0.01}
+    once = train(tmp_path / "once", **settings).rows("metrics.jsonl")[0]
+    other = train(tmp_path / "other", layout=layout, **settings).rows("metrics.jsonl")[0]
+    for name in {"loss", "grad_norm", "critic_loss", "critic_grad_norm"} & once.keys():
+        assert other[name] == pytest.approx(once[name], rel=1e-4, abs=1e-6), name
+
+
+def test_the_first_ratio_is_exactly_1_whatever_is_sampled_from(tmp_path):
+    row = train(tmp_path / "run", steps=1, chain_steps=4, max_new_tokens=48, temperature=1.2, top_p=0.95).rows(
+        "metrics.jsonl"
+    )[0]
+    assert row["ratio_min"] == row["ratio_max"] == 1
+    assert 0 < row["mismatch_max"] < 1e-3
+
+
+def test_rollouts_that_move_nothing_are_left_out_of_the_passes_and_of_nothing_else(tmp_path, monkeypatch):
+    real, seen = Batch.take, []
+    monkeypatch.setattr(Batch, "take", lambda batch, rows: seen.append(len(rows)) or real(batch, rows))
+    rows = {}
+    for bonus in (0.0, 1e-12):  # with an entropy bonus, every rollout counts
+        rows[bonus] = train(tmp_path / str(bonus), steps=1, entropy_bonus=bonus).rows("metrics.jsonl")[0]
+        rows[bonus]["passed_through"] = sum(seen)
+        seen.clear()
+    assert rows[0.0]["zero_variance_groups"] == 0.5
+    assert rows[0.0]["passed_through"] == 8
+    assert rows[1e-12]["passed_through"] == 16
+    for name in ("loss", "grad_norm", "trained_tokens"):
+        assert rows[0.0][name] == pytest.approx(rows[1e-12][name], rel=1e-4, abs=1e-7)
+
+
+def test_an_adapter_is_all_that_is_trained_and_the_model_that_is_kept_has_it_merged(tmp_path):
+    config = resolve(TINY | {"steps": 2, "lora_rank": 4, "learning_rate": 1e-2, "kl_beta": 0.1})
+    trainer = Trainer(RunFolder.new(tmp_path / "run"), config, Silent())
+    before = {name: weights.clone() for name, weights in trainer.policy.model.state_dict().items()}
+    trainer.train()
+    after = trainer.policy.model.state_dict()
+    assert {name for name in before if not torch.equal(before[name], after[name])} == set(trainer.policy.weights())
+    assert all("lora_" in name for name in trainer.policy.weights())
+    kept, start = CausalPolicy.load(trainer.run.model), CausalPolicy.load("embedded")
+    tokens = torch.tensor([start.encode("47A+5B-3~~?")])
+    merged, own, old = (policy.model(input_ids=tokens).logits for policy in (kept, trainer.policy, start))
+    torch.testing.assert_close(merged, own, rtol=1e-4, atol=1e-4)
+    assert (own - old).abs().max() > 0.01
+    rows = trainer.run.rows("metrics.jsonl")
+    assert rows[0]["kl"] == pytest.approx(0, abs=1e-7), "without the adapter it is its own reference"
+    assert rows[1]["kl"] > 1e-5
+
+
+def test_half_precision_and_finding_things_twice_come_to_much_the_same(tmp_path):
+    plain = train(tmp_path / "plain", steps=1, layout="padded").rows("metrics.jsonl")[0]
+    lean = train(tmp_path / "lean", steps=1, layout="padded", gradient_checkpointing=True).rows("metrics.jsonl")[0]
+    assert lean["grad_norm"] == pytest.approx(plain["grad_norm"], rel=1e-4)
+    half = train(tmp_path / "half", steps=1, bf16=True).rows("metrics.jsonl")[0]
+    assert half["entropy"] == pytest.approx(plain["entropy"], rel=0.1)
+    assert 1e-4 < half["mismatch_max"] < 0.5
+
+
+RESUMED = [
+    pytest.param({"recipe": "ppo", "critic_ema": 0.5, "critic_every": 2}, id="ppo"),
+    pytest.param({"recipe": "ppo", "critic": "head"}, id="ppo-with-a-head"),
+    pytest.param({"lora_rank": 4, "kl_beta": 0.1}, id="lora"),
+    pytest.param({"kl_beta": 0.1, "kl_target": 1e-4, "kl_horizon": 16.0, "entropy_floor": 0.99}, id="guards"),
+]
+
+
+@pytest.mark.parametrize("settings", RESUMED)
+def test_whatever_a_run_goes_on_from_is_in_its_checkpoint(tmp_path, settings):
+    settings = settings | {"learning_rate": 1e-3}
+    straight = train(tmp_path / "straight", steps=4, **settings)
+    stopped = train(tmp_path / "stopped", steps=2, **settings)
+    Trainer(*open_run({"steps": 4}, None, stopped.path), Silent()).train()
+    for name in ("metrics.jsonl", "evaluations.json"):
+        assert (stopped.path / name).read_bytes() == (straight.path / name).read_bytes()
+
+
+def test_while_the_critic_warms_up_the_policy_stays(tmp_path):
+    run = train(tmp_path / "run", recipe="ppo", steps=3, critic_warmup=2, learning_rate=1e-3)
+    rows = run.rows("metrics.jsonl")
+    assert [row["loss"] is None for row in rows] == [True, True, False]
+    assert all(row["critic_loss"] is not None for row in rows)
+    assert rows[1]["explained_variance"] is not None
+    start, kept = CausalPolicy.load("embedded").model.state_dict(), CausalPolicy.load(run.model).model.state_dict()
+    assert any(not torch.equal(start[name], kept[name]) for name in start)
+
+
+def test_a_critic_can_value_the_lines_of_any_recipe_that_asks_for_values(tmp_path):
+    run = train(tmp_path / "run", recipe="vineppo", values="critic", steps=2, learning_rate=1e-3)
+    rows = [json.loads(line)["ledger"] for line in (run.ledgers / "step-000001.jsonl").read_text().splitlines()]
+    assert any(len(row["value"]) > 2 and len(set(row["value"])) > 2 for row in rows)
 
 
 def test_several_updates_a_batch_move_the_ratio_away_from_1(tmp_path):

@@ -58,6 +58,12 @@ def test_refining_asks_nothing_between_like_values() -> None:
     assert asked(refine(0.25), [0.9, 0.1, 0.2, 0.3, 1.0])[0] == [0]
 
 
+def test_refining_splits_a_difference_above_the_gap_and_none_that_is_the_gap() -> None:
+    assert asked(refine(0.25), [0.25, 0.5, 0.5])[0] == [0]
+    assert asked(refine(0.0), [0.5, 0.5, 0.5])[0] == [0]
+    assert asked(refine(0.0), [0.25, 0.25, 0.5])[0] == [0, 1]
+
+
 def test_halving_finds_the_first_step_behind_which_nothing_succeeds() -> None:
     truth = [0.5, 0.4, 0.3, 0.3, 0.2, 0.0, 0.0, 0.0, 0.0]
     order, filled = asked(first_failure(), truth)
@@ -71,6 +77,11 @@ def test_halving_leaves_an_answer_that_succeeded_alone() -> None:
 
 def test_halving_stops_at_once_where_the_prompt_itself_is_lost() -> None:
     assert asked(first_failure(), [0.0, 0.0, 0.0, 0.0])[0] == [0]
+
+
+def test_halving_that_has_found_its_step_wants_no_more_than_the_start() -> None:
+    there, known = torch.tensor([[True, True, True, False]]), torch.tensor([[0.5, 0.0, NAN, 0.0]])
+    assert first_failure().choose(known, there).tolist() == [[True, False, False, False]]
 
 
 def test_rows_of_different_lengths_each_end_with_their_own_outcome() -> None:
@@ -103,6 +114,7 @@ def test_choices_have_names() -> None:
     truth = [0.5, 0.5, 0.3, 0.0, 0.0]
     asked_by_name = {name: asked(by_name(name), truth)[0] for name in ("every", "first:1", "nth:3", "refine:0.4")}
     assert asked_by_name == {"every": [0, 1, 2, 3], "first:1": [0], "nth:3": [0, 3], "refine:0.4": [0, 2]}
+    assert asked(by_name("refine"), truth)[0] == [0, 2, 3]
 
 
 @pytest.mark.parametrize("name", ["evry", "first", "first:x", "refine:", "every:2", "nth:-1"])

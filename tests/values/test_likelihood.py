@@ -41,6 +41,14 @@ def test_a_value_is_the_mean_log_probability_of_a_reference_token_made_a_probabi
     ]
 
 
+@pytest.mark.parametrize("numbers", [[], [-1.0, -1.0]])
+def test_a_number_too_few_or_too_many_is_refused(numbers: list[float]) -> None:
+    batch = collate([answer(1)])
+    steps = splitters.whole(batch)
+    with pytest.raises(ValueError, match="argument 2 is"):
+        likelihood(lambda asked: numbers, lambda group: [7])(batch, steps, torch.zeros(1, 1))
+
+
 def test_an_empty_reference_is_refused_by_group() -> None:
     batch = collate([answer(1)])
     steps = splitters.whole(batch)

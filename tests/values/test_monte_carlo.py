@@ -144,6 +144,18 @@ def test_a_rule_is_asked_again_until_every_prefix_has_what_it_needs() -> None:
     assert source.asked.count((7, 1)) == 1
 
 
+def test_boundaries_are_chosen_by_what_is_settled() -> None:
+    # one continuation of 7 alone would be far from the outcome, both are not
+    source = Continuations({(7,): [1.0, 0.0]})
+    batch = collate([rollout(1, 2, outcome=0.5)])
+    values = MonteCarlo(source, source.score, lambda _, drawn: int(drawn < 2), boundaries.refine(), pooled=False)
+
+    found = values.estimate(batch, splitters.every_token(batch))
+
+    assert source.asked == [(7,), (7,)]
+    assert found.value.tolist() == [[0.5, 0.5]]
+
+
 def test_a_believed_value_takes_few_samples_less_at_their_word() -> None:
     batch = collate([rollout(1, outcome=1.0)])
     steps = splitters.every_token(batch)
@@ -162,13 +174,13 @@ def test_a_budget_is_never_passed_and_what_it_left_open_comes_from_neighbours() 
     source = Continuations({prefix: [1.0] * 4 for prefix in prefixes})
     batch = collate([rollout(1, 2, 3, 4, outcome=0.0)])
     steps = splitters.every_token(batch)
-    values = MonteCarlo(source, source.score, rules.uniform(4), boundaries.every_nth(1), budget=6, pooled=False)
+    values = MonteCarlo(source, source.score, rules.uniform(4), boundaries.every_nth(1), budget=5, pooled=False)
 
-    with pytest.warns(UserWarning, match="budget of 6 tokens ended before 3 prefixes"):
+    with pytest.warns(UserWarning, match="budget of 5 tokens ended before 3 prefixes"):
         found = values.estimate(batch, steps)
 
-    assert found.spent == 6
-    assert found.count.tolist() == [[4, 2, 0, 0]]
+    assert found.spent == 5
+    assert found.count.tolist() == [[4, 1, 0, 0]]
     assert found.value.tolist() == [[1.0, 1.0, pytest.approx(2 / 3), pytest.approx(1 / 3)]]
     assert found.error.isnan().tolist() == [[False, False, True, True]]
 
@@ -192,7 +204,7 @@ def test_a_wider_span_widens_the_error() -> None:
 
 def test_steps_of_rollouts_that_are_left_out_take_their_starting_value() -> None:
     source = Continuations({(7,): [1.0, 0.0], (7, 1): [1.0, 1.0]})
-    batch = collate([rollout(1, 2, outcome=1.0), rollout(3, 4, 5, outcome=0.0)])
+    batch = collate([rollout(1, 2, outcome=1.0), rollout(1, 4, 5, outcome=0.0)])
     steps = splitters.every_token(batch)
     values = replace(source.values(2), which=lambda rollouts: rollouts.outcome > 0)
 

@@ -34,6 +34,14 @@ class Coins:
                 yield Drawn(i, number, (int(self.chance.random() * 100 < want.prefix.tokens[-1]),), True, 1)
 
 
+class Laid(Coins):
+    """Continues every prefix by 0, 1, 0, 1, ..."""
+
+    def draw(self, wanted: Sequence[Wanted]) -> Iterator[Drawn]:
+        for i, want in enumerate(wanted):
+            yield from (Drawn(i, want.first + n, ((want.first + n) % 2,), True, 1) for n in range(want.count))
+
+
 def score(group: Hashable, tokens: Sequence[int]) -> float:
     return float(tokens[-1])
 
@@ -51,11 +59,6 @@ def check(values: list[float], *, count: int = 1, seed: int = 0, **asked: int) -
 
 
 def test_by_hand() -> None:
-    class Laid(Coins):
-        def draw(self, wanted: Sequence[Wanted]) -> Iterator[Drawn]:
-            for i, want in enumerate(wanted):
-                yield from (Drawn(i, number, (number % 2,), True, 1) for number in range(want.count))
-
     # both prefixes give 0 1 0 1: mean 1/2, variance 1/3. Off by 1/4 and -1/2, squared 1/16 and 1/4, less 1/12 each
     found = spot_check(
         torch.tensor([[0.75, 0.0]]), batch(), (Laid(), score), prefixes=2, samples=4, chance=random.Random(0)
@@ -66,6 +69,15 @@ def test_by_hand() -> None:
     assert found.squared == pytest.approx((1 / 16 + 1 / 4) / 2 - 1 / 12)
     assert found.error == pytest.approx((1 / 4 - 1 / 16) / 2)
     assert found.rms == pytest.approx(found.squared**0.5)
+
+
+def test_a_single_prefix_has_a_gap_of_which_no_error_is_known() -> None:
+    # 0 1 0: mean 1/3, variance 1/3. Off by 2/3, squared 4/9, less 1/9
+    found = spot_check(torch.ones(1, 2), batch(), (Laid(), score), prefixes=1, samples=3, chance=random.Random(0))
+    assert found is not None
+    assert found.bias == pytest.approx(2 / 3)
+    assert found.squared == pytest.approx(1 / 3)
+    assert (found.count, found.error) == (1, 0.0)
 
 
 def test_right_values_have_no_gap_however_few_the_samples() -> None:
@@ -94,6 +106,11 @@ def test_where_nothing_can_be_scored_nothing_is_said() -> None:
     assert spot_check(torch.zeros(1, 2), batch(), judge, prefixes=2, samples=2, chance=random.Random(0)) is None
 
 
+def test_a_prefix_with_a_single_scored_continuation_tells_nothing() -> None:
+    judge = Laid(), lambda group, tokens: 1.0 if tokens[-1] else None
+    assert spot_check(torch.zeros(1, 2), batch(), judge, prefixes=2, samples=2, chance=random.Random(0)) is None
+
+
 @pytest.mark.parametrize(("prefixes", "samples"), [(0, 2), (1, 1)])
 def test_a_check_of_nothing_is_refused(prefixes: int, samples: int) -> None:
     with pytest.raises(InputError, match="at least 1 prefix and 2 samples"):
@@ -102,7 +119,12 @@ def test_a_check_of_nothing_is_refused(prefixes: int, samples: int) -> None:
 
 def test_the_alarm_goes_off_where_a_gap_widens_by_more_than_chance() -> None:
     alarm = Alarm()
-    squares = [0.04, 0.05, 0.02, 0.04, 0.06]
+    squares = [0.04, 0.05, 0.02, 0.045, 0.06]
     # errors of 0.01: twice that of a difference is 0.028, over the smallest before
     before = [alarm.widened(Gap(9, 0.0, squared, 0.01)) for squared in squares]
     assert before == [None, None, None, None, Gap(9, 0.0, 0.02, 0.01)]
+
+
+def test_a_gap_that_is_no_wider_is_no_alarm_and_the_first_of_its_size_is_remembered() -> None:
+    alarm, one, same, wide = Alarm(), Gap(1, 0.2, 0.02, 0.0), Gap(1, -0.2, 0.02, 0.0), Gap(1, 0.3, 0.08, 0.0)
+    assert [alarm.widened(gap) for gap in (one, same, wide)] == [None, None, one]

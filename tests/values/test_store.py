@@ -218,6 +218,11 @@ def test_a_file_that_is_no_sound_store_is_refused_in_one_line_and_left_alone(
     assert not path.is_file() or path.read_bytes() == before
 
 
+def test_a_store_names_itself_where_sqlite_keeps_the_application_id(tmp_path: Path) -> None:
+    drawn_of(Numbered(), tmp_path / "s", Wanted(A, 0, 1))
+    assert (tmp_path / "s").read_bytes()[68:72] == b"APVT"
+
+
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read or written"):
         Stored(Numbered(), tmp_path / "gone" / "s")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
@@ -211,7 +212,9 @@ class CausalPolicy:
         except ImportError as error:
             raise InputError("an adapter needs peft: pip install 'apportion[lora]'") from error
         config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
-        self.model = get_peft_model(self.model, config).eval()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # what one library calls by another one's old name
+            self.model = get_peft_model(self.model, config).eval()
 
     @property
     def adapted(self) -> bool:
@@ -220,7 +223,7 @@ class CausalPolicy:
     def keep_little(self) -> None:
         """Keep little for the gradient: what layers find is found once more on the way back."""
         try:
-            self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            self.model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
         except ValueError as error:
             raise InputError(f"{type(self.model).__name__} cannot do without what its layers find: {error}") from error
         if self.adapted:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import isnan, nan
 
@@ -41,6 +42,14 @@ def make_task(config: TrainConfig) -> Task:
 def chance(config: TrainConfig, step: int, purpose: str) -> random.Random:
     """The random numbers for one purpose of one step: the same whenever that step is run again."""
     return random.Random(f"{config.seed}/{step}/{purpose}")
+
+
+@contextmanager
+def begun_from(config: TrainConfig, purpose: str) -> Iterator[None]:
+    """Within, what torch draws without being given a generator follows from the config's seed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(chance(config, -1, purpose).getrandbits(62))
+        yield
 
 
 def torch_chance(config: TrainConfig, step: int, purpose: str, device: torch.device) -> torch.Generator:

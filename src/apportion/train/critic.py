@@ -18,6 +18,7 @@ from apportion.policy.causal import CausalPolicy
 from apportion.rewards.mixing import AS_GIVEN, Bootstrapped
 from apportion.rollouts import Rollouts
 from apportion.rollouts.scores import Scores
+from apportion.train.collect import begun_from
 from apportion.train.config import TrainConfig
 from apportion.train.learner import Learner
 from apportion.train.processes import Wrapping
@@ -56,7 +57,8 @@ class Critic:
         self.config, self.across = config, wrap.across
         self.layout = layouts.BY_NAME[config.layout]
         self._device = policy.model.device
-        network = value_model.BY_NAME[config.critic](policy.model)
+        with begun_from(config, "critic"):
+            network = value_model.BY_NAME[config.critic](policy.model)
         self.target = copy.deepcopy(network) if config.critic == "own" else _headed(network)
         self.target.requires_grad_(False)
         self.learner = Learner(

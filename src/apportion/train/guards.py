@@ -76,12 +76,14 @@ class Guards:
         return [{"guard": "entropy", "seen": share, "done": done}]
 
     def _kl(self, figures: Figures) -> list[Event]:
-        """kl_beta *= 1 + clip(kl / kl_target - 1, +-0.2) * answers / kl_horizon."""
+        """kl_beta *= 1 + clip(kl / kl_target - 1, +-0.2) * answers / kl_horizon; told where the clip holds it back."""
         config, kl = self.config, figures["kl"]
         if config.kl_target is None or kl is None:
             return []
         off = min(max(kl / config.kl_target - 1, -CLIP), CLIP)
         self.kl_beta *= 1 + off * config.prompts * config.group / config.kl_horizon
+        if abs(off) < CLIP:
+            return []
         return [{"guard": "kl", "seen": kl, "done": f"kl_beta is {self.kl_beta:.6g} from now on"}]
 
     def state(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from apportion.across import Across
 from apportion.ledger import Recipe
 from apportion.policy.causal import CausalPolicy
 from apportion.recipes import by_name
+from apportion.train.collect import begun_from
 from apportion.train.config import TrainConfig
 from apportion.train.effects import ONLY
 
@@ -22,7 +23,8 @@ def make_policy(config: TrainConfig, across: Across) -> CausalPolicy:
     policy.across = across
     policy.bf16 = config.bf16
     if config.lora_rank is not None:
-        policy.adapt(config.lora_rank, config.lora_alpha)
+        with begun_from(config, "adapter"):
+            policy.adapt(config.lora_rank, config.lora_alpha)
     if config.gradient_checkpointing:
         policy.keep_little()
     return policy
