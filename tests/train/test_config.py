@@ -33,6 +33,7 @@ def test_every_setting_says_what_it_is():
         pytest.param({"recipe": "ppo", "values": "exact"}, ["bootstraps from a critic"], id="no-critic"),
         pytest.param({"kl_target": 0.1}, ["kl_beta must be above 0"], id="target-without-weight"),
         pytest.param({"gradient_checkpointing": True}, ["layout packed or padded"], id="prompts-once-and-lean"),
+        pytest.param({"sharded": True}, ["layout packed or padded"], id="prompts-once-and-shards"),
         pytest.param({"mc_samples": 3}, ["mc_samples has no effect", "values by monte_carlo"], id="values-of-grpo"),
         pytest.param({"values": "exact"}, ["values has no effect", "vineppo"], id="source-of-no-values"),
         pytest.param({"recipe": "vineppo", "lam": 0.9}, ["lam has no effect", "the recipe ppo"], id="lam-of-vineppo"),

@@ -8,7 +8,11 @@ from apportion.train.tally import Forward, Tally
 def forward(logprobs, ref_logprobs, entropy=0.5, ref_entropy=1.0):
     grid = torch.tensor([logprobs])
     return Forward(
-        grid, torch.full_like(grid, entropy), torch.tensor([ref_logprobs]), torch.full_like(grid, ref_entropy)
+        grid,
+        torch.full_like(grid, entropy),
+        torch.tensor([True]),
+        torch.tensor([ref_logprobs]),
+        torch.full_like(grid, ref_entropy),
     )
 
 
@@ -49,10 +53,11 @@ def test_a_step_in_which_no_token_took_part_has_undefined_figures():
     assert set(figures.values()) == {None}
 
 
-def test_the_reference_is_asked_about_the_first_rows_only_and_its_figures_are_over_those():
+def test_the_figures_of_the_reference_are_over_the_rows_that_it_was_asked_about():
     tally = Tally(clip_low=0.2, clip_high=0.2)
     one = forward([-1.0, -2.0], [-1.2, -1.5])
-    two = Forward(one.logprobs.repeat(2, 1), torch.tensor([[0.5, 0.5], [9.0, 9.0]]), one.ref_logprobs, one.ref_entropy)
+    entropy, asked = torch.tensor([[9.0, 9.0], [0.5, 0.5]]), torch.tensor([False, True])
+    two = Forward(one.logprobs.repeat(2, 1), entropy, asked, one.ref_logprobs, one.ref_entropy)
     tally.add(two, torch.zeros(2, 2), torch.ones(2, 2), torch.ones(2, 2, dtype=torch.bool))
     figures = tally.figures()
     assert figures["kl"] == pytest.approx((0.018731 + 0.148721) / 2, abs=1e-6)

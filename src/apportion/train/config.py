@@ -214,6 +214,8 @@ def _refuse_contradictions(config: TrainConfig, place: str) -> None:
         f"{config.updates} updates a step, but only {rollouts} rollouts for them": config.updates > rollouts,
         "gradient_checkpointing keeps no keys and values, so a prompt cannot be read once; choose layout packed or "
         "padded": config.gradient_checkpointing and config.layout == "prompts_once",
+        "layers in shards are put together for what they give, and not for the keys and values that a prompt leaves; "
+        "choose layout packed or padded": config.sharded and config.layout == "prompts_once",
         "kl_target moves kl_beta by shares of itself, so kl_beta must be above 0": (
             config.kl_target is not None and config.kl_beta == 0
         ),

@@ -10,10 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint import state_dict
-from torch.distributed.tensor import distribute_tensor
 
-from apportion.across import Across
-from apportion.train.processes import Wrapping, whole
+from apportion.train.processes import Wrapping, in_shards_like, whole
 
 WHOLE = state_dict.StateDictOptions(full_state_dict=True, cpu_offload=True)
 PLACED = state_dict.StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
@@ -28,15 +26,12 @@ class Learner:
     def __init__(
         self, module: nn.Module, wrap: Wrapping, *, learning_rate: float, weight_decay: float, max_grad_norm: float
     ) -> None:
-        trained = [weights for weights in module.parameters() if weights.requires_grad]
-        optimiser = torch.optim.AdamW(trained, lr=learning_rate, weight_decay=weight_decay)
         self._settings = {"lr": learning_rate, "weight_decay": weight_decay}
         self._max_grad_norm = max_grad_norm
-        self._accelerator = wrap.accelerator
-        self._sharded = wrap.sharded
-        self._across: Across = wrap.across
-        self.module: Any
-        self.module, self.optimiser = wrap(module, optimiser)
+        self._wrap = wrap
+        self.module = wrap(module)
+        trained = [weights for weights in self.module.parameters() if weights.requires_grad]
+        self.optimiser = torch.optim.AdamW(trained, lr=learning_rate, weight_decay=weight_decay)
 
     def step(self, parts: Sequence[Any], loss_of: Callable[[Any], Tensor]) -> tuple[float, float]:
         """One step of the optimiser along the gradient of the sum of losses of all parts, of all processes.
@@ -44,18 +39,18 @@ class Learner:
         Every process has as many parts. Gives the loss and the length of the gradient; where either is not finite, no
         step is taken.
         """
+        across = self._wrap.across
         self.optimiser.zero_grad(set_to_none=True)
         loss = torch.zeros((), dtype=torch.float64)
         for number, part in enumerate(parts):
             last = number == len(parts) - 1
-            with nullcontext() if last else self._accelerator.no_sync(self.module):
+            with nullcontext() if last else self._wrap.apart(self.module):
                 own = loss_of(part)
                 loss += own.detach().double().cpu()
                 if own.requires_grad:
-                    self._accelerator.backward(own * self._across.size)  # which gradients are the mean over
-        total = float(self._across.sum(loss))
-        length = whole(self._accelerator.clip_grad_norm_(self.module.parameters(), self._max_grad_norm))
-        norm = float(length)
+                    (own * across.size).backward()  # type: ignore[no-untyped-call]  # the mean over processes is taken
+        total = float(across.sum(loss))
+        norm = float(whole(nn.utils.clip_grad_norm_(self.module.parameters(), self._max_grad_norm)))
         if math.isfinite(total) and math.isfinite(norm):
             self.optimiser.step()
         return total, norm
@@ -68,7 +63,7 @@ class Learner:
         """Take up weights as `weights` gives them."""
         with torch.no_grad():
             for own, new in zip(self.module.parameters(), weights, strict=True):
-                own.copy_(distribute_tensor(new, own.device_mesh, own.placements) if self._sharded else new)
+                own.copy_(in_shards_like(new, own))
 
     def state(self) -> dict[str, Any]:
         """The state of the optimiser, whole on the first process; all must ask for it."""
@@ -77,7 +72,7 @@ class Learner:
     def load(self, state: dict[str, Any]) -> None:
         """Take up that state, with the settings of this run."""
         state_dict.set_optimizer_state_dict(
-            self.module, self.optimiser, state, options=PLACED if self._across.size > 1 else WHOLE
+            self.module, self.optimiser, state, options=PLACED if self._wrap.across.size > 1 else WHOLE
         )
         for group in self.optimiser.param_groups:
             group |= self._settings

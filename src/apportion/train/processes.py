@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from apportion.across import ALONE, Across, ranks
 from apportion.errors import ApportionError, InputError
@@ -43,7 +46,7 @@ def joined() -> Across:
 
 
 def told(make: Callable[[], Told], across: Across) -> Told:
-    """What the first process makes, in all of them; what it refuses, all refuse."""
+    """What the first process makes, in all of them; what it refuses it says, and the others end without a word."""
     found: list[Any] = []
     if across.rank == 0:
         try:
@@ -52,29 +55,52 @@ def told(make: Callable[[], Told], across: Across) -> Told:
             found = [None, error]
     made, refused = across.gather(found)
     if refused is not None:
-        raise refused
+        raise refused if across.rank == 0 else SystemExit(2)
     told: Told = made
     return told
 
 
 class Wrapping:
-    """Makes a module one that all processes train together, as data-parallel copies or in shards (FSDP2)."""
+    """Makes a module one that all processes train together: as data-parallel copies, or in shards (FSDP2).
+
+    Copies by Accelerate. Shards by torch's own `fully_shard`, layer by layer: Accelerate leaves modules whole on a CPU,
+    and says nothing.
+    """
 
     def __init__(self, across: Across, *, sharded: bool) -> None:
-        from accelerate import Accelerator, FullyShardedDataParallelPlugin
+        from accelerate import Accelerator
 
         if sharded and across.size == 1:
             raise InputError("sharded is true and there is one process; `torchrun --nproc-per-node N` starts several")
-        plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="transformer_based_wrap")
         self.across, self.sharded = across, sharded
-        self.accelerator = Accelerator(cpu=not torch.cuda.is_available(), fsdp_plugin=plugin if sharded else None)
+        self._accelerator = Accelerator(cpu=not torch.cuda.is_available())
 
-    def __call__(self, module: nn.Module, optimiser: torch.optim.Optimizer) -> tuple[Any, Any]:
-        """The module and its optimiser as they are trained from now on."""
-        wrapped, prepared = self.accelerator.prepare(module, optimiser)
-        return wrapped, prepared.optimizer
+    def __call__(self, module: nn.Module) -> Any:
+        """The module as it is trained from now on; its optimiser is to be made for what this gives."""
+        if not self.sharded:
+            return self._accelerator.prepare_model(module)
+        for layers in [part for part in module.modules() if isinstance(part, nn.ModuleList)]:
+            for layer in layers:
+                fully_shard(layer)
+        return fully_shard(module)
+
+    @contextmanager
+    def apart(self, module: Any) -> Iterator[None]:
+        """Within, gradients stay with each process: they are put together after a later pass."""
+        if self.sharded:
+            module.set_requires_gradient_sync(False)
+            yield
+            module.set_requires_gradient_sync(True)
+        else:
+            with self._accelerator.no_sync(module):
+                yield
 
 
 def whole(weights: Tensor) -> Tensor:
     """A tensor that may be in shards, as every process can use it; all must call this."""
-    return weights.full_tensor() if hasattr(weights, "full_tensor") else weights
+    return weights.full_tensor() if isinstance(weights, DTensor) else weights
+
+
+def in_shards_like(weights: Tensor, like: Tensor) -> Tensor:
+    """A whole tensor cut as another one is."""
+    return distribute_tensor(weights, like.device_mesh, like.placements) if isinstance(like, DTensor) else weights

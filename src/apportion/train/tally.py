@@ -17,10 +17,11 @@ Figures = dict[str, int | float | None]
 
 @dataclass(frozen=True, eq=False)
 class Forward:
-    """Log-probability and entropy of every sampled token, by the policy and, for the first rows, by its reference."""
+    """Log-probability and entropy of every sampled token, by the policy and, for the rows asked, by its reference."""
 
     logprobs: Float[Tensor, "B T"]
     entropy: Float[Tensor, "B T"]
+    asked: Bool[Tensor, " B"] | None = None
     ref_logprobs: Float[Tensor, "R T"] | None = None
     ref_entropy: Float[Tensor, "R T"] | None = None
 
@@ -69,8 +70,8 @@ class Tally:
             clipped_high=((ratio > 1 + self._clip_high) & (used > 0)).sum(),
         )
         self._reach(ratio_lowest=-ratio.min(), ratio_highest=ratio.max())
-        if forward.ref_logprobs is not None and forward.ref_entropy is not None:
-            rows = slice(len(forward.ref_logprobs))
+        if forward.asked is not None and forward.ref_logprobs is not None and forward.ref_entropy is not None:
+            rows = forward.asked
             asked = mask[rows]
             self._add(
                 kl=losses.kl_k3(logprobs[rows], forward.ref_logprobs, asked)[asked].sum(),

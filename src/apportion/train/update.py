@@ -20,12 +20,12 @@ from apportion.train.processes import Wrapping
 from apportion.train.tally import Figures, Forward, Tally
 
 REFERENCE_ROWS = 32
-"""Rollouts on which the reference is asked, in a step whose loss does not need it."""
+"""Rollouts that the reference is asked about, of a share whose loss does not need it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """The columns that the loss needs, one rollout a row."""
+    """The columns that the loss needs, one rollout a row. asked: rollouts that the reference is asked about."""
 
     tokens: Int[Tensor, "B T"]
     rollout_of: Int[Tensor, "B T"]
@@ -35,6 +35,7 @@ class Batch:
     old_logprobs: Float[Tensor, "B T"]
     weights: Float[Tensor, "B T"]
     groups: Int[Tensor, " B"]
+    asked: Bool[Tensor, " B"]
 
     @classmethod
     def of(cls, ledger: Ledger) -> Batch:
@@ -50,6 +51,7 @@ class Batch:
             old_logprobs=rollouts.logprobs,
             weights=torch.zeros_like(ledger.advantage),
             groups=rollouts.groups[rollouts.rollout_of[:, 0]],
+            asked=torch.zeros(len(rollouts.tokens), dtype=torch.bool, device=rollouts.tokens.device),
         )
 
     @property
@@ -75,7 +77,7 @@ class Batch:
 
     def _weightless(self) -> Batch:
         shortest = self.take(self.lengths.argmin().unsqueeze(0))
-        return replace(shortest, weights=torch.zeros_like(shortest.weights))
+        return replace(shortest, weights=torch.zeros_like(shortest.weights), asked=torch.zeros_like(shortest.asked))
 
 
 @dataclass(frozen=True)
@@ -146,15 +148,21 @@ class Updater:
         What moves nothing is left out: rollouts of a group that are all alike, unless the loss holds more than credit.
         """
         weights = self._reduction()(batch.mask[share], batch.rollout_of[share])
-        batch = replace(batch, weights=batch.weights.index_copy(0, share, weights))
         if not terms.kl_beta and not self.config.entropy_bonus:
-            share = share[(batch.advantages[share] != 0).any(1)]
+            moved = (batch.advantages[share] != 0).any(1)
+            share, weights = share[moved], weights[moved]
+        asked = share if terms.kl_beta else share[:REFERENCE_ROWS]
+        batch = replace(
+            batch,
+            weights=batch.weights.index_copy(0, share, weights),
+            asked=batch.asked.index_fill(0, asked, True),
+        )
         return batch.parts(share, self.config.micro_batch, self.across.size)[self.across.rank :: self.across.size]
 
     def _as_sampled(self, part: Batch, tally: Tally) -> Batch:
         """The same with the log-probabilities of the policy that sampled, as the passes of training give them."""
         with torch.no_grad():
-            forward = self._forward(part, ask_reference=0)
+            forward = self._forward(part)
         tally.add_mismatch(forward, part.old_logprobs, part.mask)
         return replace(part, old_logprobs=forward.logprobs)
 
@@ -163,11 +171,9 @@ class Updater:
 
         fresh: the policy is still the one that sampled.
         """
-        asked = iter([REFERENCE_ROWS if fresh else 0])
 
         def loss_of(part: Batch) -> Tensor:
-            rows = len(part.tokens) if terms.kl_beta else next(asked, 0)
-            forward = self._forward(part, ask_reference=rows)
+            forward = self._forward(part)
             if fresh:
                 tally.add_mismatch(forward, part.old_logprobs, part.mask)
                 part = replace(part, old_logprobs=forward.logprobs.detach())
@@ -182,17 +188,16 @@ class Updater:
         most = config.prompts * config.group * config.max_new_tokens / config.updates
         return (losses.REDUCTIONS | {"fixed_divisor": losses.fixed_divisor(most)})[config.reduction]
 
-    def _forward(self, part: Batch, ask_reference: int) -> Forward:
-        """Log-probabilities and entropies by the policy, and by the reference for the first so many rows."""
+    def _forward(self, part: Batch) -> Forward:
+        """Log-probabilities and entropies by the policy, and by the reference where it is asked."""
         arguments = (part.tokens, part.rollout_of >= 0, part.action_mask)
         asked: dict[str, Any] = {"temperature": self.config.temperature, "layout": self.layout}
         logprobs, entropy = self.learner.module(*arguments, **asked)
-        if not ask_reference:
+        if not bool(part.asked.any()):
             return Forward(logprobs, entropy)
-        rows = slice(ask_reference)
         with torch.no_grad(), self.reference() as reference:
-            by_reference = reference.logprobs(*(column[rows] for column in arguments), **asked)
-        return Forward(logprobs, entropy, *by_reference)
+            by_reference = reference.logprobs(*(column[part.asked] for column in arguments), **asked)
+        return Forward(logprobs, entropy, part.asked, *by_reference)
 
     def _token_loss(self, part: Batch, forward: Forward, terms: Terms) -> Float[Tensor, "B T"]:
         config = self.config
@@ -204,8 +209,8 @@ class Updater:
             clip_low=config.clip_low,
             clip_high=config.clip_high,
         )
-        if terms.kl_beta:
-            assert forward.ref_logprobs is not None
+        if terms.kl_beta and bool(part.asked.all()):
+            assert forward.ref_logprobs is not None, "where the loss holds a KL, the reference is asked about all"
             kl = losses.KL_BY_NAME[config.kl_estimator](forward.logprobs, forward.ref_logprobs, part.mask)
             loss = loss + terms.kl_beta * kl
         if config.entropy_bonus:
