@@ -190,3 +190,15 @@ def test_explain_walks_to_its_end():
 def test_explain_writes_a_page(tmp_path):
     assert call("explain", "--out", tmp_path / "walk.html")[0] == 0
     assert "4.3" in (tmp_path / "walk.html").read_text()
+
+
+def test_the_settings_that_are_written_for_a_recipe_can_be_trained_with(tmp_path):
+    assert call("config", "--recipe", "vineppo", "--out", "my.toml") == (0, "")
+    text = (tmp_path / "my.toml").read_text()
+    assert call("config", "--recipe", "vineppo") == (0, text)
+    assert 'recipe = "vineppo"  # ' in text
+    assert "\nmc_samples = 4  # " in text
+    settings = ["--set", "prompts=1", "--set", "group=2", "--set", "held_out=0", "--set", "max_new_tokens=8"]
+    status, shown = call("train", "--config", "my.toml", "--steps", 1, "--out", "run", *settings)
+    assert status == 0, shown
+    assert call("config", "--recipe", "gpro")[0] == 2

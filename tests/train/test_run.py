@@ -14,6 +14,7 @@ from apportion import files
 from apportion.errors import InputError
 from apportion.policy.causal import CausalPolicy
 from apportion.recipes import BY_NAME
+from apportion.tasks.chain import Chain
 from apportion.train.config import resolve
 from apportion.train.loop import Trainer
 from apportion.train.run_folder import RunFolder
@@ -406,6 +407,62 @@ def test_a_fixed_divisor_weighs_a_token_by_the_longest_batch_there_could_be(tmp_
     fixed = train(tmp_path / "fixed", steps=1, reduction="fixed_divisor").rows("metrics.jsonl")[0]
     share = by_mean["trained_tokens"] / (4 * 4 * 24)
     assert fixed["grad_norm"] == pytest.approx(by_mean["grad_norm"] * share, rel=1e-4)
+
+
+def test_answers_that_could_not_be_judged_are_told_in_the_metrics(tmp_path, monkeypatch):
+    real, calls = Chain.score, iter(range(10_000))
+
+    def score(task, problem, response):
+        if next(calls) % 3 == 1:
+            raise RuntimeError("the judge is away")
+        return real(task, problem, response)
+
+    monkeypatch.setattr(Chain, "score", score)
+    row = train(tmp_path / "run", steps=1).rows("metrics.jsonl")[0]
+    [event] = row["events"]
+    assert event["guard"] == "judge"
+    assert event["seen"] == row["unscored"] * 16 >= 5
+    assert "RuntimeError: the judge is away" in event["done"]
+
+
+def test_a_run_that_is_asked_to_stop_finishes_its_step_and_can_be_taken_up(tmp_path):
+    command = [sys.executable, "-m", "apportion", "train"]
+    settings = [*(part for key in TINY for part in ("--set", f"{key}={TINY[key]}")), "--set", "checkpoint_every=1000"]
+    straight, stopped = train(tmp_path / "straight", steps=6, checkpoint_every=1000), tmp_path / "stopped"
+    process = subprocess.Popen(
+        [*command, "--steps", "6", *settings, "--out", stopped],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for_rows(stopped / "metrics.jsonl", 2, process)
+    process.terminate()
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (0, "")
+    assert f"to go on: apportion train --resume {stopped}" in out.replace("\n", "")
+    taken = RunFolder.open(stopped).steps_taken()
+    assert taken == len((stopped / "metrics.jsonl").read_text().splitlines()) >= 2
+    assert subprocess.run([*command, "--resume", stopped], capture_output=True).returncode == 0
+    assert (stopped / "metrics.jsonl").read_bytes() == (straight.path / "metrics.jsonl").read_bytes()
+
+
+def test_the_figures_go_to_tensorboard_as_well(tmp_path):
+    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    run = train(tmp_path / "run", steps=3, trackers=["tensorboard"])
+    [folder] = [path.parent for path in run.path.rglob("events.out.*") if "hparams" not in path.name][:1]
+    events = event_accumulator.EventAccumulator(str(folder))
+    events.Reload()
+    rows = run.rows("metrics.jsonl")
+    assert [(e.step, e.value) for e in events.Scalars("entropy")] == [
+        (row["step"], pytest.approx(row["entropy"], rel=1e-6)) for row in rows
+    ]
+
+
+def test_a_tracker_that_is_not_installed_is_refused_before_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("accelerate.utils.imports.is_wandb_available", lambda: False)
+    with pytest.raises(InputError, match="pip install wandb"):
+        train(tmp_path / "run", steps=1, trackers=["wandb"])
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_full_disk_is_said_in_one_line(tmp_path):

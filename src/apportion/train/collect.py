@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isnan, nan
 
 import torch
@@ -24,6 +24,7 @@ from apportion.train import trees
 from apportion.train.config import TrainConfig
 from apportion.train.difficulty import more_answers
 from apportion.train.figures import PassRate, pass_rate
+from apportion.train.judging import Verdict, complaints_of, judged
 
 GYM = "gym:"
 
@@ -58,11 +59,15 @@ def torch_chance(config: TrainConfig, step: int, purpose: str, device: torch.dev
 
 @dataclass(frozen=True)
 class Collector:
-    """Asks the policy, hands answers to the judge, and keeps the books of which prompt had which problem."""
+    """Asks the policy, hands answers to the judge, and keeps the books of which prompt had which problem.
+
+    complaints: why answers could not be judged, since somebody last took them.
+    """
 
     policy: CausalPolicy
     task: Task
     config: TrainConfig
+    complaints: list[str] = field(default_factory=list)
 
     def refuse_long(self) -> None:
         """Raise InputError if an answer to one of the problems that we know might not fit the model's context."""
@@ -137,11 +142,14 @@ class Collector:
         outcome, groups = rollouts.outcome.tolist(), rollouts.groups.tolist()
         unscored = [n for n, score in enumerate(outcome) if isnan(score)]  # what was judged before keeps its score
 
-        def judged(rows: Sequence[int]) -> list[float | None]:
-            return [self.task.score(problems[groups[n]], rollouts.response(n)) for n in rows]
+        def ask(rows: Sequence[int]) -> list[Verdict]:
+            asked = [(problems[groups[n]], rollouts.response(n)) for n in rows]
+            return judged(self.task, asked, self.config.judge_timeout)
 
-        for n, score in zip(unscored, self.policy.across.spread(unscored, judged), strict=True):
-            outcome[n] = nan if score is None else score
+        verdicts = self.policy.across.spread(unscored, ask)
+        self.complaints.extend(complaints_of(verdicts))
+        for n, verdict in zip(unscored, verdicts, strict=True):
+            outcome[n] = nan if verdict.score is None else verdict.score
         return rollouts.with_outcome(torch.tensor(outcome, dtype=torch.float32, device=rollouts.tokens.device))
 
     def answer(self, tokens: Sequence[int], prompt_length: int) -> str:

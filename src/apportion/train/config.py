@@ -37,6 +37,7 @@ class TrainConfig(BaseModel):
     task: str = Field("chain", description="`chain` (embedded), `data` (needs `data`), or `gym:NAME` (reasoning-gym)")
     data: str | None = Field(None, description="JSONL of prompts and answers, for the task `data`")
     checker: str = Field("math_equal", description="judge of answers to `data`: a name, or `module:function`")
+    judge_timeout: float = Field(60.0, gt=0, description="seconds that the judge may take over an answer")
     chain_steps: int = Field(5, ge=2, description="steps of a problem of the task `chain`")
     wording: int = Field(2, ge=0, description="free letters at the head of each line of the task `chain`")
     held_out: int | None = Field(
@@ -137,6 +138,9 @@ class TrainConfig(BaseModel):
     )
 
     checkpoint_every: int = Field(1, ge=1, description="steps between checkpoints")
+    trackers: list[Literal["tensorboard", "wandb", "trackio"]] = Field(
+        [], description="where the figures of every step go as well: tensorboard, wandb, trackio"
+    )
     ledger_every: int = Field(10, ge=1, description="steps between saved ledgers")
     threads: int = Field(0, ge=0, description="CPU threads; 0 = one for models under 10 M parameters, else all")
 

@@ -52,6 +52,13 @@ class Guards:
             }
         ]
 
+    def judge(self, complaints: list[str]) -> list[Event]:
+        """What is to be said of answers that could not be judged."""
+        if not complaints:
+            return []
+        done = f"left these answers unscored; the first: {complaints[0]}"
+        return [{"guard": "judge", "seen": len(complaints), "done": done}]
+
     def after(self, figures: Figures) -> list[Event]:
         """Look at the figures of an update, and set the terms of the next one."""
         return [*self._skipped(figures), *self._entropy(figures), *self._kl(figures)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -20,14 +20,16 @@ from apportion.rollouts import Rollouts
 from apportion.tasks.problem import Problem
 from apportion.train import values
 from apportion.train.collect import Collector, chance, make_task, torch_chance
-from apportion.train.config import TrainConfig
+from apportion.train.config import TrainConfig, with_effect
 from apportion.train.critic import Critic
 from apportion.train.figures import PassRate, ledger_figures
 from apportion.train.guards import Guards
 from apportion.train.made import make_policy, recipe_of
 from apportion.train.processes import Wrapping
 from apportion.train.run_folder import RunFolder
+from apportion.train.stopping import Stop
 from apportion.train.tally import Figures
+from apportion.train.trackers import Trackers
 from apportion.train.update import Updater
 from apportion.values.answers import answers_through
 from apportion.values.baselines import given
@@ -62,20 +64,28 @@ class Trainer:
         self.critic = Critic(self.policy, config, wrap) if learns else None
         self.guards = Guards.of(config)
         self.generated = 0  # tokens sampled for training, Monte-Carlo continuations and all
+        self._trackers = Trackers(config.trackers if self._first else (), run.path)
         self._alarm = Alarm()
         self._clock = Clock()
+        self._stop = Stop()
 
-    def train(self) -> None:
-        """Run to the end: test before, train, test after, save the model."""
-        with self.run.begin(self.config) if self._first else nullcontext():
+    def train(self) -> bool:
+        """Run to the end: test before, train, test after, save the model. False if asked to stop before that."""
+        with ExitStack() as during:
+            during.enter_context(self._stop.heard())
+            if self._first:
+                during.enter_context(self.run.begin(self.config))
+            during.enter_context(self._trackers.watching(with_effect(self.config)))
             step = self._take_up()
             self._evaluate("before", 0)
             while not self._done(step):
-                self._step(step)
+                if self._step(step):
+                    return False
                 step += 1
             self._evaluate("after", step)
             if self._first:
                 self.run.save_model(self.policy.save)
+        return True
 
     @property
     def _first(self) -> bool:
@@ -87,7 +97,8 @@ class Trainer:
         budget = self.config.token_budget
         return steps >= self.config.steps or (budget is not None and self.generated >= budget)
 
-    def _step(self, step: int) -> None:
+    def _step(self, step: int) -> bool:
+        """Take a step; gives whether it is to be the last one for now, with everything saved."""
         self._clock, generated_before = Clock(), self.policy.generated
         problems = self.task.sample(self.config.prompts, chance(self.config, step, "problems"))
         with self._clock.phase("sample"):
@@ -101,7 +112,9 @@ class Trainer:
         with self._clock.phase("update"):
             order = torch_chance(self.config, step, "order", torch.device("cpu"))
             figures = self._learn(ledger, order, step)
-        events = [*(self.guards.begun() if step == 0 else []), *self.guards.after(figures)]
+        events = [*(self.guards.begun() if step == 0 else []), *self.guards.judge(self.collector.complaints)]
+        events += self.guards.after(figures)
+        self.collector.complaints.clear()
         tokens = self.policy.generated - generated_before
         self.generated += tokens
         metrics = {
@@ -114,12 +127,15 @@ class Trainer:
             "generated_tokens": self.generated,
             **({"events": events} if events else {}),
         }
+        stop = bool(self.across.largest(torch.tensor(int(self._stop.asked))))
         with self._clock.phase("save"):
-            self._write_down(step, metrics, ledger)
+            self._write_down(step, metrics, ledger, at_end=stop or self._done(step + 1))
         timings = self._clock.timings(step, tokens)
         if self._first:
             self.run.append("timings.jsonl", timings)
+            self._trackers.stepped(step, metrics, timings)
             self.watcher.stepped(metrics, timings)
+        return stop and not self._done(step + 1)
 
     def _learn(self, ledger: Ledger, order: torch.Generator, step: int) -> Figures:
         """Move critic and policy, each where it is its turn."""
@@ -160,13 +176,12 @@ class Trainer:
             )
         return {"value_gap": gap.rms, "value_bias": gap.bias}
 
-    def _write_down(self, step: int, metrics: dict[str, Any], ledger: Ledger) -> None:
-        last = self._done(step + 1)
+    def _write_down(self, step: int, metrics: dict[str, Any], ledger: Ledger, *, at_end: bool) -> None:
         if self._first:
             self.run.append("metrics.jsonl", metrics)
-            if last or step % self.config.ledger_every == 0:
+            if at_end or step % self.config.ledger_every == 0:
                 write_rows(self.run.ledgers / f"step-{step:06d}.jsonl", ledger.rows())
-        if last or (step + 1) % self.config.checkpoint_every == 0:
+        if at_end or (step + 1) % self.config.checkpoint_every == 0:
             state = self._state(step + 1)  # which takes all processes
             if self._first:
                 self.run.save_checkpoint(step + 1, state, self._save)
@@ -215,6 +230,7 @@ class Trainer:
             rate = PassRate(known["passed"], known["scored"])
         else:
             rate = self.collector.pass_rate(self.task.held_out(self.config.tests), when)
+            self.collector.complaints.clear()  # what could not be judged is no part of the rate
         if self._first:
             self.run.write_evaluation(when, {"step": step, **rate.as_dict()})
             self.watcher.evaluated(when, rate)

@@ -67,7 +67,7 @@ class Wrapping:
     and says nothing.
     """
 
-    def __init__(self, across: Across, *, sharded: bool) -> None:
+    def __init__(self, across: Across, *, sharded: bool = False) -> None:
         from accelerate import Accelerator
 
         if sharded and across.size == 1:

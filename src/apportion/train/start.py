@@ -53,12 +53,12 @@ def open_run(settings: Settings, out: Path | None, resume: Path | None) -> tuple
     return run, config
 
 
-def train_run(run: RunFolder, config: TrainConfig, console: Console, across: Across) -> None:
-    """Train with a live display."""
+def train_run(run: RunFolder, config: TrainConfig, console: Console, across: Across) -> bool:
+    """Train with a live display. False if asked to stop before the end."""
     about = f"{config.recipe} on {config.task}, model {config.model}, seed {config.seed}: {run.path}"
     console.print(about, highlight=False, soft_wrap=True, markup=False)
     with Display(console, config, first_step=run.steps_taken()) as display:
-        Trainer(run, config, display, across).train()
+        return Trainer(run, config, display, across).train()
 
 
 def _fresh_folder(config: TrainConfig) -> Path:
