@@ -7,7 +7,7 @@ ARGS ?=
 BIN := .venv/bin
 SERVER := .venv-server
 READY := .venv/.ready
-INSTALL := pip install -q -c constraints.txt -e '.[train,fast,server,parquet,gym,test,dev]'
+INSTALL := pip install -q -c constraints.txt -e '.[train,lora,fast,server,parquet,gym,test,dev]'
 
 .PHONY: help train test test-server lint types floors mutants clean
 .DEFAULT_GOAL := help

@@ -153,6 +153,7 @@ def test_the_policy_moves_by_its_gradient_and_the_reference_stays(tmp_path):
     trainer.train()
     moved = trainer.policy.model.state_dict()
     assert any(not torch.equal(start[name], moved[name]) for name in start)
+    assert trainer.updater.reference is not None
     with trainer.updater.reference() as reference:
         kept = reference.model.state_dict()
     assert all(torch.equal(start[name], kept[name]) for name in start)
@@ -214,6 +215,13 @@ def test_an_adapter_is_all_that_is_trained_and_the_model_that_is_kept_has_it_mer
     rows = trainer.run.rows("metrics.jsonl")
     assert rows[0]["kl"] == pytest.approx(0, abs=1e-7), "without the adapter it is its own reference"
     assert rows[1]["kl"] > 1e-5
+
+
+def test_without_a_reference_the_same_is_learnt_and_what_it_would_say_is_not_known(tmp_path):
+    with_it = train(tmp_path / "with", steps=1).rows("metrics.jsonl")[0]
+    without = train(tmp_path / "without", steps=1, keep_reference=False, entropy_floor=0.0).rows("metrics.jsonl")[0]
+    assert without["kl"] is without["entropy_share_of_reference"] is None
+    assert (without["loss"], without["grad_norm"]) == (with_it["loss"], with_it["grad_norm"])
 
 
 def test_half_precision_and_finding_things_twice_come_to_much_the_same(tmp_path):

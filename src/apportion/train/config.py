@@ -125,6 +125,9 @@ class TrainConfig(BaseModel):
     )
     sharded: bool = Field(False, description="split weights, gradients and optimiser over the processes (FSDP2)")
     kl_beta: float = Field(0.002, ge=0, description="weight of the KL to the starting model, in the loss")
+    keep_reference: bool = Field(
+        True, description="keep the starting model for KL and entropy in the figures, though the loss needs no KL"
+    )
     kl_target: float | None = Field(None, gt=0, description="move kl_beta so that the KL a token comes to this")
     kl_horizon: float = Field(10_000, gt=0, description="answers in which kl_beta may move by a fifth of itself")
     kl_estimator: Literal["k2", "k3"] = Field("k3", description="estimator of that KL")
@@ -220,6 +223,9 @@ def _refuse_contradictions(config: TrainConfig, place: str) -> None:
         "padded": config.gradient_checkpointing and config.layout == "prompts_once",
         "layers in shards are put together for what they give, and not for the keys and values that a prompt leaves; "
         "choose layout packed or padded": config.sharded and config.layout == "prompts_once",
+        "entropy_floor is a share of the starting model's entropy, which is not kept (keep_reference); set it to 0": (
+            not config.keep_reference and config.kl_beta == 0 and config.entropy_floor > 0
+        ),
         "kl_target moves kl_beta by shares of itself, so kl_beta must be above 0": (
             config.kl_target is not None and config.kl_beta == 0
         ),

@@ -80,6 +80,7 @@ ONLY: dict[str, Only] = {
     "checker": Only(lambda config: config.task == "data", "the task data"),
     "clip_low": _SEVERAL_UPDATES,
     "clip_high": _SEVERAL_UPDATES,
+    "keep_reference": Only(lambda config: config.kl_beta == 0, "a kl_beta of 0"),
     "kl_estimator": Only(lambda config: config.kl_beta > 0, "a kl_beta above 0"),
     "kl_target": Only(lambda config: config.kl_beta > 0, "a kl_beta above 0"),
     "kl_horizon": Only(lambda config: config.kl_target is not None, "kl_target"),

@@ -93,7 +93,7 @@ class Updater:
 
     def __init__(self, policy: CausalPolicy, config: TrainConfig, wrap: Wrapping) -> None:
         self.policy = policy
-        self.reference = policy.reference()
+        self.reference = policy.reference() if config.kl_beta or config.keep_reference else None
         self.config = config
         self.across = wrap.across
         self.layout = layouts.BY_NAME[config.layout]
@@ -151,7 +151,7 @@ class Updater:
         if not terms.kl_beta and not self.config.entropy_bonus:
             moved = (batch.advantages[share] != 0).any(1)
             share, weights = share[moved], weights[moved]
-        asked = share if terms.kl_beta else share[:REFERENCE_ROWS]
+        asked = share if terms.kl_beta else share[: REFERENCE_ROWS if self.reference else 0]
         batch = replace(
             batch,
             weights=batch.weights.index_copy(0, share, weights),
@@ -193,7 +193,7 @@ class Updater:
         arguments = (part.tokens, part.rollout_of >= 0, part.action_mask)
         asked: dict[str, Any] = {"temperature": self.config.temperature, "layout": self.layout}
         logprobs, entropy = self.learner.module(*arguments, **asked)
-        if not bool(part.asked.any()):
+        if self.reference is None or not bool(part.asked.any()):
             return Forward(logprobs, entropy)
         with torch.no_grad(), self.reference() as reference:
             by_reference = reference.logprobs(*(column[part.asked] for column in arguments), **asked)
