@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from apportion import losses, normalise, recipes
@@ -22,6 +22,7 @@ from apportion.train.collect import begun_from
 from apportion.train.config import TrainConfig
 from apportion.train.learner import Learner
 from apportion.train.processes import Wrapping
+from apportion.train.rows import Rows
 from apportion.train.tally import Figures
 
 QUARTERS = 4
@@ -29,22 +30,14 @@ QUARTERS = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Lesson:
-    """What a critic is to learn from, one rollout a row; all grids are by the token that is chosen next.
+class Lesson(Rows):
+    """What a critic is to learn from; grids are by the token that is chosen next.
 
-    cells: where the critic is asked, a cell before each token of `mask`. values: as the credit used them.
+    values: of the state before each token, as the credit used them. returns: what came of it.
     """
 
-    tokens: Int[Tensor, "B T"]
-    valid: Bool[Tensor, "B T"]
-    mask: Bool[Tensor, "B T"]
     values: Float[Tensor, "B T"]
     returns: Float[Tensor, "B T"]
-    weights: Float[Tensor, "B T"]
-
-    def take(self, rows: Tensor) -> Lesson:
-        width = int(self.valid[rows].sum(1).max())
-        return Lesson(*(getattr(self, name)[rows, :width] for name in self.__dataclass_fields__))
 
 
 class Critic:
@@ -90,11 +83,9 @@ class Critic:
         """Move towards what came of the states, and then the target after it."""
         lesson = self._lesson(ledger)
         before = _explained(lesson)
-        count = -(-len(lesson.tokens) // self.config.micro_batch // self.across.size) * self.across.size
-        order = lesson.valid.sum(1).argsort(stable=True)
-        empty = order[:1]
-        parts = [lesson.take(rows) if len(rows) else _silent(lesson.take(empty)) for rows in order.tensor_split(count)]
-        loss, norm = self.learner.step(parts[self.across.rank :: self.across.size], self._loss)
+        order, ranks = lesson.lengths.argsort(stable=True), self.across.size
+        parts = lesson.parts(order, self.config.micro_batch, ranks)[self.across.rank :: ranks]
+        loss, norm = self.learner.step(parts, self._loss)
         self._follow()
         return {"critic_loss": loss, "critic_grad_norm": norm, **before}
 
@@ -163,10 +154,6 @@ def _cells(rollouts: Rollouts) -> tuple[Tensor, Tensor]:
     last = torch.zeros_like(before)
     last.scatter_(1, rollouts.valid_mask.sum(1, keepdim=True) - 1, ~rollouts.ended.unsqueeze(1))
     return before, last
-
-
-def _silent(lesson: Lesson) -> Lesson:
-    return replace(lesson, weights=torch.zeros_like(lesson.weights))
 
 
 def _explained(lesson: Lesson) -> Figures:

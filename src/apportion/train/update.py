@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from apportion.policy.causal import CausalPolicy
 from apportion.train.config import TrainConfig
 from apportion.train.learner import Learner
 from apportion.train.processes import Wrapping
+from apportion.train.rows import Rows
 from apportion.train.tally import Figures, Forward, Tally
 
 REFERENCE_ROWS = 32
@@ -24,16 +25,13 @@ REFERENCE_ROWS = 32
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
-    """The columns that the loss needs, one rollout a row. asked: rollouts that the reference is asked about."""
+class Batch(Rows):
+    """What the policy learns from. asked: rollouts that the reference is asked about."""
 
-    tokens: Int[Tensor, "B T"]
     rollout_of: Int[Tensor, "B T"]
     action_mask: Bool[Tensor, "B T"]
-    mask: Bool[Tensor, "B T"]
     advantages: Float[Tensor, "B T"]
     old_logprobs: Float[Tensor, "B T"]
-    weights: Float[Tensor, "B T"]
     groups: Int[Tensor, " B"]
     asked: Bool[Tensor, " B"]
 
@@ -44,40 +42,23 @@ class Batch:
         assert rollouts.logprobs is not None
         return cls(
             tokens=rollouts.tokens,
+            valid=rollouts.valid_mask,
+            mask=ledger.mask,
+            weights=torch.zeros_like(ledger.advantage),
             rollout_of=rollouts.rollout_of,
             action_mask=rollouts.action_mask,
-            mask=ledger.mask,
             advantages=ledger.advantage,
             old_logprobs=rollouts.logprobs,
-            weights=torch.zeros_like(ledger.advantage),
             groups=rollouts.groups[rollouts.rollout_of[:, 0]],
             asked=torch.zeros(len(rollouts.tokens), dtype=torch.bool, device=rollouts.tokens.device),
         )
 
-    @property
-    def lengths(self) -> Int[Tensor, " B"]:
-        return (self.rollout_of >= 0).sum(1)
-
-    def take(self, rows: Tensor) -> Batch:
-        """Some rows, cut to the longest of them."""
-        width = int(self.lengths[rows].max())
-        columns = {f.name: getattr(self, f.name)[rows] for f in fields(self)}
-        return Batch(**{name: column[:, :width] if column.ndim > 1 else column for name, column in columns.items()})
-
-    def parts(self, rows: Tensor, size: int, ranks: int) -> list[Batch]:
-        """These rows in parts of at most `size`, as many for every one of `ranks`, prompts and lengths together.
-
-        A part without a row is a row whose tokens weigh nothing.
-        """
-        longest = torch.zeros_like(self.groups).scatter_reduce(0, self.groups, self.lengths, "amax")[self.groups]
-        order = sorted(rows.tolist(), key=lambda n: (int(longest[n]), int(self.groups[n]), int(self.lengths[n])))
-        count = max(1, math.ceil(len(order) / size / ranks)) * ranks
-        split = torch.tensor(order, dtype=torch.int64, device=self.tokens.device).tensor_split(count)
-        return [self.take(part) if len(part) else self._weightless() for part in split]
-
-    def _weightless(self) -> Batch:
-        shortest = self.take(self.lengths.argmin().unsqueeze(0))
-        return replace(shortest, weights=torch.zeros_like(shortest.weights), asked=torch.zeros_like(shortest.asked))
+    def ordered(self, rows: Int[Tensor, " R"]) -> Int[Tensor, " R"]:
+        """These rows, those of one prompt side by side, and prompts whose answers are of like length."""
+        lengths, groups = self.lengths, self.groups
+        longest = torch.zeros_like(groups).scatter_reduce(0, groups, lengths, "amax")[groups]
+        keys = torch.stack([longest, groups, lengths], dim=1).tolist()
+        return torch.tensor(sorted(rows.tolist(), key=keys.__getitem__), dtype=torch.int64, device=rows.device)
 
 
 @dataclass(frozen=True)
@@ -157,7 +138,8 @@ class Updater:
             weights=batch.weights.index_copy(0, share, weights),
             asked=batch.asked.index_fill(0, asked, True),
         )
-        return batch.parts(share, self.config.micro_batch, self.across.size)[self.across.rank :: self.across.size]
+        size, ranks = self.config.micro_batch, self.across.size
+        return batch.parts(batch.ordered(share), size, ranks)[self.across.rank :: ranks]
 
     def _as_sampled(self, part: Batch, tally: Tally) -> Batch:
         """The same with the log-probabilities of the policy that sampled, as the passes of training give them."""
@@ -190,7 +172,7 @@ class Updater:
 
     def _forward(self, part: Batch) -> Forward:
         """Log-probabilities and entropies by the policy, and by the reference where it is asked."""
-        arguments = (part.tokens, part.rollout_of >= 0, part.action_mask)
+        arguments = (part.tokens, part.valid, part.action_mask)
         asked: dict[str, Any] = {"temperature": self.config.temperature, "layout": self.layout}
         logprobs, entropy = self.learner.module(*arguments, **asked)
         if self.reference is None or not bool(part.asked.any()):
