@@ -28,7 +28,7 @@ def rollouts() -> Rollouts:
 
 
 def made(**settings: Any) -> Critic:
-    config = resolve({"recipe": "ppo", "micro_batch": 1} | settings)
+    config = resolve({"recipe": "ppo", "micro_batch": 1, "critic_updates": 1} | settings)
     critic = Critic(CausalPolicy.load("embedded"), config, Wrapping(ALONE))
     with torch.no_grad():
         critic.target.head.bias.fill_(0.5)
@@ -56,7 +56,6 @@ def test_with_lam_1_the_returns_are_the_outcome_and_what_is_expected_of_a_cut_an
     assert valued.end_values is not None
     assert lesson.returns[0][lesson.mask[0]].tolist() == pytest.approx([1.0] * 3, abs=1e-6)
     assert lesson.returns[1][lesson.mask[1]].tolist() == pytest.approx([float(valued.end_values[1])] * 2, abs=1e-6)
-    assert float(lesson.weights.sum()) == pytest.approx(1)
 
 
 def test_with_lam_0_the_returns_are_the_next_value_discounted() -> None:
@@ -71,11 +70,15 @@ def test_with_lam_0_the_returns_are_the_next_value_discounted() -> None:
 
 def taught(critic: Critic, times: int) -> list[dict[str, Any]]:
     recipe = recipe_of(critic.config)
-    return [critic.learn(apportion(critic.valued(rollouts()), recipe)) for _ in range(times)]
+    return [critic.learn(apportion(critic.valued(rollouts()), recipe), torch.Generator()) for _ in range(times)]
 
 
 def test_a_critic_that_is_taught_the_same_again_learns_it() -> None:
-    critic = Critic(CausalPolicy.load("embedded"), resolve({"recipe": "ppo", "learning_rate": 2e-3}), Wrapping(ALONE))
+    critic = Critic(
+        CausalPolicy.load("embedded"),
+        resolve({"recipe": "ppo", "learning_rate": 2e-3, "critic_updates": 2}),
+        Wrapping(ALONE),
+    )
     figures = taught(critic, 12)
     assert figures[-1]["critic_loss"] < figures[0]["critic_loss"] / 3
 
@@ -97,7 +100,7 @@ def test_the_clip_holds_values_near_those_that_the_credit_used(clip: float | Non
     critic = made(critic_clip=clip)
     critic.learner.take(critic.target.parameters())
     lesson = critic._lesson(apportion(critic.valued(rollouts()), recipe_of(critic.config)))
-    lesson = replace(lesson, returns=lesson.values + 1)
+    lesson = replace(lesson, returns=lesson.values + 1, weights=lesson.mask / lesson.mask.sum())
     with torch.no_grad():
         critic.learner.module.head.bias.add_(0.5)  # half of the way, and too far for the clip
     loss = float(critic._loss(lesson).detach())
@@ -109,7 +112,7 @@ def test_the_explained_variance_of_each_quarter_is_over_its_tokens() -> None:
     values = torch.tensor([[0.0, 0.0, 0.0, 0.5, 1.0], [0.0, 0.0, 0.0, 0.5, 0.0]])
     returns = torch.tensor([[0.0, 1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0, 0.0]])
     none = torch.zeros_like(returns)
-    figures = critics._explained(critics.Lesson(none.long(), mask, mask, none, values, returns))
+    figures = critics._explained(critics.Lesson(none.long(), mask, mask, none, none.long(), values, returns))
     by_quarter = [figures[f"explained_variance_quarter_{q}"] for q in (1, 2, 3, 4)]
     assert by_quarter == [0.0, 0.0, 0.0, 1.0]
     # left over: 1, 1, 0.5, 0, and 0, 0, -0.5, 0: of variance 2 / 7, as the returns are

@@ -17,7 +17,7 @@ from apportion.errors import InputError, did_you_mean
 from apportion.losses import REDUCTIONS
 from apportion.policy.causal import EMBEDDED as EMBEDDED_MODEL
 from apportion.recipes import BY_NAME
-from apportion.train.effects import ONLY, bootstraps, grows_trees
+from apportion.train.effects import ONLY, bootstraps, grows_trees, values_by_critic
 from apportion.values import boundaries
 
 
@@ -94,6 +94,7 @@ class TrainConfig(BaseModel):
     )
     critic_learning_rate: float | None = Field(None, gt=0, description="of its AdamW; not set = half the policy's")
     critic_every: int = Field(1, ge=1, description="steps between updates of the critic")
+    critic_updates: int = Field(4, ge=1, description="updates of the critic in such a step, each with its share of it")
     critic_warmup: int = Field(0, ge=0, description="first steps in which the critic learns and the policy does not")
     critic_ema: float = Field(
         0.0, ge=0, lt=1, description="share of its old weights that the critic that is asked keeps at an update"
@@ -218,7 +219,9 @@ def _refuse_contradictions(config: TrainConfig, place: str) -> None:
         f"tree_roots is {config.tree_roots}; expected at most the group of {config.group}": (
             grows_trees(config) and config.tree_roots > config.group
         ),
-        f"{config.updates} updates a step, but only {rollouts} rollouts for them": config.updates > rollouts,
+        f"{max(config.updates, config.critic_updates)} updates a step, but only {rollouts} rollouts for them": (
+            max(config.updates, config.critic_updates if values_by_critic(config) else 1) > rollouts
+        ),
         "gradient_checkpointing keeps no keys and values, so a prompt cannot be read once; choose layout packed or "
         "padded": config.gradient_checkpointing and config.layout == "prompts_once",
         "layers in shards are put together for what they give, and not for the keys and values that a prompt leaves; "

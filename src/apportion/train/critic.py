@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from apportion import losses, normalise, recipes
@@ -36,6 +36,7 @@ class Lesson(Rows):
     values: of the state before each token, as the credit used them. returns: what came of it.
     """
 
+    rollout_of: Int[Tensor, "B T"]
     values: Float[Tensor, "B T"]
     returns: Float[Tensor, "B T"]
 
@@ -79,15 +80,24 @@ class Critic:
             found += list(self.target(*columns, layout=self.layout).cpu())
         return found
 
-    def learn(self, ledger: Ledger) -> Figures:
-        """Move towards what came of the states, and then the target after it."""
+    def learn(self, ledger: Ledger, order: torch.Generator) -> Figures:
+        """Move towards what came of the states, in `critic_updates` shares, and the target after that.
+
+        order: draws which rollouts are in which share. Gives the means over the shares.
+        """
         lesson = self._lesson(ledger)
-        before = _explained(lesson)
-        order, ranks = lesson.lengths.argsort(stable=True), self.across.size
-        parts = lesson.parts(order, self.config.micro_batch, ranks)[self.across.rank :: ranks]
-        loss, norm = self.learner.step(parts, self._loss)
+        rows = torch.randperm(len(lesson.tokens), generator=order).to(self._device)
+        steps = [self._step(lesson, share) for share in rows.chunk(self.config.critic_updates)]
         self._follow()
-        return {"critic_loss": loss, "critic_grad_norm": norm, **before}
+        loss, norm = (sum(found) / len(steps) for found in zip(*steps, strict=True))
+        return {"critic_loss": loss, "critic_grad_norm": norm, **_explained(lesson)}
+
+    def _step(self, lesson: Lesson, share: Tensor) -> tuple[float, float]:
+        own = lesson.take(share)
+        own = replace(own, weights=losses.token_mean(own.mask, own.rollout_of))
+        size, ranks = self.config.micro_batch, self.across.size
+        parts = own.parts(own.lengths.argsort(stable=True), size, ranks)
+        return self.learner.step(parts[self.across.rank :: ranks], self._loss)
 
     def _lesson(self, ledger: Ledger) -> Lesson:
         """Returns by GAE with `critic_lam` on the values that the credit used."""
@@ -107,7 +117,8 @@ class Critic:
             mask=mask,
             values=values.float(),
             returns=(values + credit).float(),
-            weights=losses.token_mean(mask, ledger.rollouts.rollout_of),
+            weights=torch.zeros_like(values).float(),
+            rollout_of=ledger.rollouts.rollout_of,
         )
 
     def _loss(self, part: Lesson) -> Tensor:

@@ -38,13 +38,18 @@ def needs_values(config: TrainConfig) -> bool:
     return BY_NAME[config.recipe]().value is given
 
 
+def values_by_critic(config: TrainConfig) -> bool:
+    """Whether a critic learns beside the policy."""
+    return needs_values(config) and config.values == "critic"
+
+
 def _by(source: str) -> Test:
     return lambda config: needs_values(config) and config.values == source
 
 
 _VALUES = Only(needs_values, "recipes that take their values as given (vineppo, grpo_step, ppo)")
 _MONTE_CARLO = Only(_by("monte_carlo"), "values by monte_carlo")
-_CRITIC = Only(_by("critic"), "values by a critic")
+_CRITIC = Only(values_by_critic, "values by a critic")
 _CHAIN = Only(lambda config: config.task == "chain", "the task chain")
 _TREES = Only(grows_trees, "the recipe tree")
 _ADVANTAGES = Only(bootstraps, "the recipe ppo")
@@ -52,7 +57,9 @@ _SEVERAL_UPDATES = Only(lambda config: config.updates > 1, "several updates on a
 
 ONLY: dict[str, Only] = {
     "values": _VALUES,
-    "gamma": Only(lambda config: bootstraps(config) or _by("critic")(config), "the recipe ppo and values by a critic"),
+    "gamma": Only(
+        lambda config: bootstraps(config) or values_by_critic(config), "the recipe ppo and values by a critic"
+    ),
     "lam": _ADVANTAGES,
     "mc_samples": Only(
         lambda config: _MONTE_CARLO.holds(config) and config.mc_error is None, "values by monte_carlo, without mc_error"
@@ -68,6 +75,7 @@ ONLY: dict[str, Only] = {
     "critic": _CRITIC,
     "critic_learning_rate": _CRITIC,
     "critic_every": _CRITIC,
+    "critic_updates": _CRITIC,
     "critic_warmup": _CRITIC,
     "critic_ema": _CRITIC,
     "critic_clip": _CRITIC,

@@ -142,7 +142,7 @@ class Trainer:
         config = self.config
         figures: Figures = {}
         if self.critic and step % config.critic_every == 0:
-            figures |= self.critic.learn(ledger)
+            figures |= self.critic.learn(ledger, torch_chance(config, step, "critic", torch.device("cpu")))
         if self.critic and step < config.critic_warmup:
             return figures | self.updater.idle()
         return figures | self.updater.update(ledger, order, self.guards.terms)
