@@ -39,6 +39,12 @@ class Across:
     size: int = 1
     rank: int = 0
 
+    def first(self, entries: Tensor) -> Tensor:
+        """What the first process has of them: for what decides who does what, and may differ by rounding."""
+        [found] = self.gather([entries.cpu()] if self.rank == 0 else [])
+        own: Tensor = found.to(entries.device)
+        return own
+
     def spread(self, items: Sequence[Item], work: Callable[[Sequence[Item]], list[Result]]) -> list[Result]:
         """Do work that gives a result an item, each process a run of the items; all get all results, in order."""
         first, end = (len(items) * number // self.size for number in (self.rank, self.rank + 1))

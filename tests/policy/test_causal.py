@@ -47,7 +47,8 @@ def test_a_saved_policy_is_loaded_again_to_the_same_numbers(policy, tmp_path):
 
 
 def test_a_frozen_copy_does_not_follow(policy):
-    twin = policy.frozen_copy()
+    with policy.reference()() as twin:
+        pass
     first, copied = next(policy.model.parameters()), next(twin.model.parameters())
     assert first.data_ptr() != copied.data_ptr()
     assert not copied.requires_grad

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from apportion.errors import InputError
 from apportion.policy import layouts, scorer
 from apportion.policy.layouts import BY_NAME, Layout, padded
 from apportion.policy.scorer import Scorer
@@ -45,6 +46,7 @@ FAMILIES = [
     pytest.param("Qwen2", {}, id="Qwen2"),
     pytest.param("GPT2", {}, id="GPT-2"),
     pytest.param("Gemma2", {"head_dim": 8}, id="Gemma2 with a window"),
+    pytest.param("Mistral", {"sliding_window": 3}, id="Mistral with a window"),
     pytest.param("Llama", {"attn_implementation": "eager"}, id="plain attention"),
 ]
 
@@ -70,6 +72,14 @@ def test_what_a_row_says_is_what_it_says_alone(name: str) -> None:
         for grid, own in zip(together, alone, strict=True):
             torch.testing.assert_close(grid[n, : own.shape[1]], own[0], rtol=1e-6, atol=1e-7)
             assert not grid[n, own.shape[1] :].any()
+
+
+def test_a_model_with_a_state_reads_rollouts_one_a_row_and_not_packed() -> None:
+    model = model_of("Lfm2", num_hidden_layers=2, layer_types=["conv", "full_attention"]).double()
+    once, rows = scored(model, layouts.prompts_once), scored(model, padded)
+    torch.testing.assert_close(once, rows, rtol=1e-6, atol=1e-7)
+    with pytest.raises(InputError, match="Lfm2ForCausalLM keeps a state from token to token"):
+        scored(model, layouts.packed)
 
 
 def tokens_run(layout: Layout, rows: list[tuple[list[int], list[int]]]) -> list[tuple[int, ...]]:

@@ -34,6 +34,9 @@ def test_every_setting_says_what_it_is():
         pytest.param({"kl_target": 0.1}, ["kl_beta must be above 0"], id="target-without-weight"),
         pytest.param({"gradient_checkpointing": True}, ["layout packed or padded"], id="prompts-once-and-lean"),
         pytest.param({"sharded": True}, ["layout packed or padded"], id="prompts-once-and-shards"),
+        pytest.param(
+            {"kl_beta": 0.1, "kl_target": 0.1, "kl_horizon": 100.0}, ["at least the 256 answers"], id="short-horizon"
+        ),
         pytest.param({"mc_samples": 3}, ["mc_samples has no effect", "values by monte_carlo"], id="values-of-grpo"),
         pytest.param({"values": "exact"}, ["values has no effect", "vineppo"], id="source-of-no-values"),
         pytest.param({"recipe": "vineppo", "lam": 0.9}, ["lam has no effect", "the recipe ppo"], id="lam-of-vineppo"),
@@ -68,6 +71,11 @@ def test_the_settings_that_the_page_on_step_credit_shows_are_settings():
         key = setting.partition("=")[0]
         recipe = "tree" if key.startswith("tree") else "vineppo"
         resolve(settings_of({"recipe": recipe}, [setting], None))
+
+
+def test_a_file_of_problems_is_not_asked_for_as_many_held_out_ones_as_the_embedded_task():
+    assert resolve({}).held_out == 512
+    assert resolve({"data": "x.jsonl"}).held_out is None
 
 
 def test_what_has_no_effect_is_written_as_a_comment_that_says_where_it_has_one():

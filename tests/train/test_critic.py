@@ -112,7 +112,7 @@ def test_the_explained_variance_of_each_quarter_is_over_its_tokens() -> None:
     values = torch.tensor([[0.0, 0.0, 0.0, 0.5, 1.0], [0.0, 0.0, 0.0, 0.5, 0.0]])
     returns = torch.tensor([[0.0, 1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0, 0.0]])
     none = torch.zeros_like(returns)
-    figures = critics._explained(critics.Lesson(none.long(), mask, mask, none, none.long(), values, returns))
+    figures = critics._explained(critics.Lesson(none.long(), mask, mask, none, none.long(), mask, values, returns))
     by_quarter = [figures[f"explained_variance_quarter_{q}"] for q in (1, 2, 3, 4)]
     assert by_quarter == [0.0, 0.0, 0.0, 1.0]
     # left over: 1, 1, 0.5, 0, and 0, 0, -0.5, 0: of variance 2 / 7, as the returns are

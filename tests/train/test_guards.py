@@ -45,6 +45,18 @@ def test_the_weight_of_the_kl_follows_its_target_as_worked_out_by_hand() -> None
     assert guards.kl_beta == pytest.approx(0.1 * 1.02 * 0.98 * 1.01)
 
 
+def test_a_figure_that_is_no_number_tells_nothing() -> None:
+    guards = Guards.of(resolve({"kl_beta": 0.1, "kl_target": 0.02}))
+    nothing = {"entropy_share_of_reference": float("nan"), "kl": float("inf")}
+    assert guards.after(WELL | nothing) == []
+    assert guards.state() == {"kl_beta": 0.1, "low": False}
+
+
+def test_updates_of_the_critic_that_were_left_out_are_told_too() -> None:
+    [event] = Guards.of(resolve({})).after(WELL | {"skipped_updates": 1, "critic_skipped_updates": 2})
+    assert event["seen"] == 3
+
+
 def test_without_a_target_the_weight_stays() -> None:
     guards = Guards.of(resolve({"kl_beta": 0.1}))
     assert guards.after(WELL | {"kl": 5.0}) == []

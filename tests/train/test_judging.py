@@ -50,6 +50,21 @@ def test_an_answer_that_the_judge_fails_on_stays_unscored_and_the_others_are_jud
     assert all(word in complaint for complaint in complaints), complaints
 
 
+def test_a_judge_who_was_given_up_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class Slow:
+        def score(self, problem: Problem, response: str) -> float:
+            asked.append(response)
+            time.sleep(0.4 if response == "slow" else 0)
+            return 1.0
+
+    found = judged(Slow(), [(PROBLEM, word) for word in ("a", "slow", "b", "c")], seconds=0.2)
+    time.sleep(0.5)
+    assert [verdict.score for verdict in found] == [1.0, None, 1.0, 1.0]
+    assert asked == ["a", "slow", "b", "c"]
+
+
 def test_none_is_a_verdict_and_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     found = verdicts(monkeypatch, "none", "fine")
     assert found == [Verdict(None), Verdict(1.0)]

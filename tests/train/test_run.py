@@ -236,6 +236,7 @@ def test_half_precision_and_finding_things_twice_come_to_much_the_same(tmp_path)
 RESUMED = [
     pytest.param({"recipe": "ppo", "critic_ema": 0.5, "critic_every": 2}, id="ppo"),
     pytest.param({"recipe": "ppo", "critic": "head"}, id="ppo-with-a-head"),
+    pytest.param({"recipe": "ppo", "critic_warmup": 3}, id="ppo-before-the-policy-moves"),
     pytest.param({"lora_rank": 4, "kl_beta": 0.1}, id="lora"),
     pytest.param({"kl_beta": 0.1, "kl_target": 1e-4, "kl_horizon": 16.0, "entropy_floor": 0.99}, id="guards"),
 ]

@@ -20,7 +20,7 @@ from apportion.across import ALONE, Across
 from apportion.errors import InputError
 from apportion.policy.layouts import Layout, padded
 from apportion.policy.sampling import Sample, Sampling, sample
-from apportion.policy.scorer import Scorer
+from apportion.policy.scorer import Scorer, in_bf16
 from apportion.policy.text import Speller, encode, encode_answer
 
 EMBEDDED = "embedded"
@@ -127,14 +127,9 @@ class CausalPolicy:
         chance = torch.rand(len(prompts), max(limits), generator=generator, device=generator.device).to(device)
 
         def share(numbers: Sequence[int]) -> list[Sample]:
-            own = (
-                [prompts[n] for n in numbers],
-                sampling,
-                self.ends,
-                chance[list(numbers)],
-                [limits[n] for n in numbers],
-            )
-            return sample(self.model, *own)
+            own, least = [prompts[n] for n in numbers], [limits[n] for n in numbers]
+            with in_bf16(self.model, self.bf16):
+                return sample(self.model, own, sampling, self.ends, chance[list(numbers)], least)
 
         samples = self.across.spread(range(len(prompts)), share)
         self.generated += sum(len(one.tokens) for one in samples)

@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from apportion.errors import InputError
+
 Tokens = Int[Tensor, "B T"]
 Cells = Bool[Tensor, "B T"]
 Outputs = Float[Tensor, "S X"]
@@ -36,7 +38,12 @@ def packed(run: Run, model: Any, tokens: Tokens, valid: Cells, cells: Cells) -> 
     """Several rollouts a row, each blind to the others: next to nothing is padded.
 
     Every rollout counts its positions from 0, and by that models tell apart what stands in one row.
+    Raises InputError for a model that remembers anything but tokens that it attends to.
     """
+    if any(_memory(model).is_linear):
+        raise InputError(
+            f"{type(model).__name__} keeps a state from token to token, and so not rollouts apart in a row"
+        )
     lengths = valid.sum(1)
     bins, starts = _bins(lengths.tolist(), int(lengths.max()))
     columns = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
@@ -52,18 +59,20 @@ def packed(run: Run, model: Any, tokens: Tokens, valid: Cells, cells: Cells) -> 
 def prompts_once(run: Run, model: Any, tokens: Tokens, valid: Cells, cells: Cells) -> Outputs:
     """What rollouts begin alike with is read once: their prompts, up to the first cell that is wanted.
 
-    The rest of every rollout is a row that goes on from the keys and values of its prompt.
+    The rest of every rollout is a row that goes on from the keys and values of its prompt. A model that does not keep
+    those of every token is given a rollout a row.
     """
-    from transformers.cache_utils import DynamicCache
+    from transformers.cache_utils import DynamicLayer
 
     # the last token of a prompt, which foretells the first of the answer, is the first of the rest
     lengths = cells.long().argmax(1).tolist()
     heads = [tuple(row[:length]) for row, length in zip(tokens.tolist(), lengths, strict=True)]
     distinct = {prompt: i for i, prompt in enumerate(dict.fromkeys(heads))}
-    if () in distinct or len(distinct) == len(heads):
+    cache = _memory(model)
+    every_token = all(type(layer) is DynamicLayer for layer in cache.layers)
+    if () in distinct or len(distinct) == len(heads) or not every_token:
         return padded(run, model, tokens, valid, cells)
     prompts, own = _right_padded(list(distinct), tokens.device)
-    cache = DynamicCache(config=model.config)
     run(input_ids=prompts, attention_mask=own, cache=cache, use_cache=True)
     own_prompt: Any = torch.tensor([distinct[prompt] for prompt in heads], device=tokens.device)
     cache.reorder_cache(own_prompt)
@@ -85,6 +94,13 @@ def prompts_once(run: Run, model: Any, tokens: Tokens, valid: Cells, cells: Cell
 
 
 BY_NAME: dict[str, Layout] = {"prompts_once": prompts_once, "packed": packed, "padded": padded}
+
+
+def _memory(model: Any) -> Any:
+    """An empty cache, by which one sees what the model remembers."""
+    from transformers.cache_utils import DynamicCache
+
+    return DynamicCache(config=model.config)
 
 
 def _bins(lengths: list[int], size: int) -> tuple[list[int], list[int]]:

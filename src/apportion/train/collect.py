@@ -48,7 +48,7 @@ def chance(config: TrainConfig, step: int, purpose: str) -> random.Random:
 @contextmanager
 def begun_from(config: TrainConfig, purpose: str) -> Iterator[None]:
     """Within, what torch draws without being given a generator follows from the config's seed."""
-    with torch.random.fork_rng():
+    with torch.random.fork_rng([torch.cuda.current_device()] if torch.cuda.is_available() else []):
         torch.manual_seed(chance(config, -1, purpose).getrandbits(62))
         yield
 

@@ -181,6 +181,8 @@ def resolve(settings: dict[str, Any], *, place: str = "settings") -> TrainConfig
     if settings.get("data") is not None:
         settings = {"task": "data"} | settings
     small = EMBEDDED if settings.get("model", EMBEDDED_MODEL) == EMBEDDED_MODEL else {}
+    if settings.get("task", "chain") != "chain":  # others may not hold so many problems
+        small = {name: value for name, value in small.items() if name != "held_out"}
     try:
         config = TrainConfig(**(small | settings))
     except ValidationError as error:
@@ -228,6 +230,9 @@ def _refuse_contradictions(config: TrainConfig, place: str) -> None:
         "choose layout packed or padded": config.sharded and config.layout == "prompts_once",
         "entropy_floor is a share of the starting model's entropy, which is not kept (keep_reference); set it to 0": (
             not config.keep_reference and config.kl_beta == 0 and config.entropy_floor > 0
+        ),
+        f"kl_horizon is {config.kl_horizon:g}; expected at least the {rollouts} answers of a step": (
+            config.kl_target is not None and config.kl_horizon < rollouts
         ),
         "kl_target moves kl_beta by shares of itself, so kl_beta must be above 0": (
             config.kl_target is not None and config.kl_beta == 0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from apportion import losses, normalise, recipes
@@ -37,6 +38,7 @@ class Lesson(Rows):
     """
 
     rollout_of: Int[Tensor, "B T"]
+    action_mask: Bool[Tensor, "B T"]
     values: Float[Tensor, "B T"]
     returns: Float[Tensor, "B T"]
 
@@ -77,7 +79,7 @@ class Critic:
         found = []
         for part in torch.split(torch.tensor(rows, device=rollouts.tokens.device), self.config.micro_batch):
             columns = (rollouts.tokens[part], rollouts.valid_mask[part], cells[part])
-            found += list(self.target(*columns, layout=self.layout).cpu())
+            found += [row.clone() for row in self.target(*columns, layout=self.layout).cpu()]
         return found
 
     def learn(self, ledger: Ledger, order: torch.Generator) -> Figures:
@@ -87,10 +89,12 @@ class Critic:
         """
         lesson = self._lesson(ledger)
         rows = torch.randperm(len(lesson.tokens), generator=order).to(self._device)
-        steps = [self._step(lesson, share) for share in rows.chunk(self.config.critic_updates)]
+        steps = [self._step(lesson, share) for share in rows.tensor_split(self.config.critic_updates)]
         self._follow()
         loss, norm = (sum(found) / len(steps) for found in zip(*steps, strict=True))
-        return {"critic_loss": loss, "critic_grad_norm": norm, **_explained(lesson)}
+        skipped = sum(not (isfinite(loss) and isfinite(norm)) for loss, norm in steps)
+        figures = {"critic_loss": loss, "critic_grad_norm": norm, "critic_skipped_updates": skipped}
+        return figures | _explained(lesson)
 
     def _step(self, lesson: Lesson, share: Tensor) -> tuple[float, float]:
         own = lesson.take(share)
@@ -119,10 +123,11 @@ class Critic:
             returns=(values + credit).float(),
             weights=torch.zeros_like(values).float(),
             rollout_of=ledger.rollouts.rollout_of,
+            action_mask=ledger.rollouts.action_mask,
         )
 
     def _loss(self, part: Lesson) -> Tensor:
-        cells = part.mask.roll(-1, dims=1)
+        cells = part.action_mask.roll(-1, dims=1)  # of every row, so that no process is without a pass back
         values = self.learner.module(part.tokens, part.valid, cells, layout=self.layout).roll(1, dims=1)
         if self.config.critic_clip is None:
             loss = losses.value_loss(values, part.returns, part.mask)

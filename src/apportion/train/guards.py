@@ -6,6 +6,7 @@ Source of the entropy floor: SPEC 8.4. Adaptive KL: Ziegler et al., arXiv:1909.0
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from apportion.train.config import TrainConfig
@@ -60,11 +61,12 @@ class Guards:
         return [{"guard": "judge", "seen": len(complaints), "done": done}]
 
     def after(self, figures: Figures) -> list[Event]:
-        """Look at the figures of an update, and set the terms of the next one."""
+        """Look at the figures of an update, and set the terms of the next one. What is no number tells nothing."""
+        figures = {name: value if value is None or isfinite(value) else None for name, value in figures.items()}
         return [*self._skipped(figures), *self._entropy(figures), *self._kl(figures)]
 
     def _skipped(self, figures: Figures) -> list[Event]:
-        skipped = figures["skipped_updates"]
+        skipped = (figures["skipped_updates"] or 0) + (figures.get("critic_skipped_updates") or 0)
         if not skipped:
             return []
         return [

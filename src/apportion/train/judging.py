@@ -24,24 +24,30 @@ def judged(task: Any, asked: Sequence[tuple[Problem, str]], seconds: float) -> l
     """The judge's verdict on every answer; each may take so many seconds.
 
     The questions are put one after another in a thread of their own. One that is not answered in time is left behind
-    with its thread, which cannot be ended, and a new thread goes on with the next.
+    with its thread, which cannot be ended and asks no more; a new thread goes on with the next.
     """
     verdicts: list[Verdict] = []
     while len(verdicts) < len(asked):
         answers: SimpleQueue[Verdict] = SimpleQueue()
         left = asked[len(verdicts) :]
-        threading.Thread(target=_answer, args=(task, left, answers), daemon=True).start()
+        given_up = threading.Event()
+        threading.Thread(target=_answer, args=(task, left, answers, given_up), daemon=True).start()
         for _ in left:
             try:
                 verdicts.append(answers.get(timeout=seconds))
             except Empty:
+                given_up.set()
                 verdicts.append(Verdict(None, f"the judge did not answer within {seconds:g} s"))
                 break
     return verdicts
 
 
-def _answer(task: Any, asked: Sequence[tuple[Problem, str]], answers: SimpleQueue[Verdict]) -> None:
+def _answer(
+    task: Any, asked: Sequence[tuple[Problem, str]], answers: SimpleQueue[Verdict], given_up: threading.Event
+) -> None:
     for problem, response in asked:
+        if given_up.is_set():
+            return
         try:
             answers.put(Verdict(task.score(problem, response)))
         except InputError as error:

@@ -65,12 +65,16 @@ class Learner:
             for own, new in zip(self.module.parameters(), weights, strict=True):
                 own.copy_(in_shards_like(new, own))
 
-    def state(self) -> dict[str, Any]:
-        """The state of the optimiser, whole on the first process; all must ask for it."""
+    def state(self) -> dict[str, Any] | None:
+        """The state of the optimiser, whole on the first process; all must ask for it. None before its first step."""
+        if not self.optimiser.state:
+            return None
         return state_dict.get_optimizer_state_dict(self.module, self.optimiser, options=WHOLE)
 
-    def load(self, state: dict[str, Any]) -> None:
+    def load(self, state: dict[str, Any] | None) -> None:
         """Take up that state, with the settings of this run."""
+        if state is None:
+            return
         state_dict.set_optimizer_state_dict(
             self.module, self.optimiser, state, options=PLACED if self._wrap.across.size > 1 else WHOLE
         )

@@ -77,7 +77,8 @@ class Trainer:
                 during.enter_context(self.run.begin(self.config))
             during.enter_context(self._trackers.watching(with_effect(self.config)))
             step = self._take_up()
-            self._evaluate("before", 0)
+            if step == 0:  # later the policy is another one
+                self._evaluate("before", 0)
             while not self._done(step):
                 if self._step(step):
                     return False

@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -41,7 +42,10 @@ def joined() -> Across:
         return ALONE
     from accelerate import PartialState
 
-    PartialState(cpu=not torch.cuda.is_available())
+    gpu = torch.cuda.is_available()
+    # sums are over tensors on the CPU; one process may keep the others waiting while it judges or saves
+    backend = {"backend": "cuda:nccl,cpu:gloo"} if gpu else {}
+    PartialState(cpu=not gpu, timeout=timedelta(hours=2), **backend)
     return ranks()
 
 
@@ -73,7 +77,7 @@ class Wrapping:
         if sharded and across.size == 1:
             raise InputError("sharded is true and there is one process; `torchrun --nproc-per-node N` starts several")
         self.across, self.sharded = across, sharded
-        self._accelerator = Accelerator(cpu=not torch.cuda.is_available())
+        self._accelerator = Accelerator(cpu=not torch.cuda.is_available(), mixed_precision="no")
 
     def __call__(self, module: nn.Module) -> Any:
         """The module as it is trained from now on; its optimiser is to be made for what this gives."""

@@ -92,7 +92,7 @@ class Updater:
         batch = Batch.of(ledger)
         tally = Tally(self.config.clip_low, self.config.clip_high, self.across)
         rows = torch.randperm(len(batch.tokens), generator=order).to(batch.tokens.device)
-        first, *later = [self._parts(batch, share, terms) for share in rows.chunk(self.config.updates)]
+        first, *later = [self._parts(batch, share, terms) for share in rows.tensor_split(self.config.updates)]
         later = [[self._as_sampled(part, tally) for part in parts] for parts in later]
         steps = [self._step(first, terms, tally, fresh=True)]
         steps += [self._step(parts, terms, tally, fresh=False) for parts in later]
@@ -117,7 +117,7 @@ class Updater:
             for own, trained in zip(self.policy.scorer.parameters(), self.learner.weights(), strict=True):
                 own.copy_(trained)
 
-    def load(self, state: dict[str, Any]) -> None:
+    def load(self, state: dict[str, Any] | None) -> None:
         """Take up the optimiser's state, and the weights that the policy has now."""
         if self._apart:
             self.learner.take(self.policy.scorer.parameters())
@@ -130,7 +130,7 @@ class Updater:
         """
         weights = self._reduction()(batch.mask[share], batch.rollout_of[share])
         if not terms.kl_beta and not self.config.entropy_bonus:
-            moved = (batch.advantages[share] != 0).any(1)
+            moved = self.across.first((batch.advantages[share] != 0).any(1))
             share, weights = share[moved], weights[moved]
         asked = share if terms.kl_beta else share[: REFERENCE_ROWS if self.reference else 0]
         batch = replace(
