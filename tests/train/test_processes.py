@@ -11,7 +11,20 @@ from typing import Any
 
 import pytest
 
+from apportion.train.config import resolve
+from apportion.train.loop import Trainer
+from apportion.train.run_folder import RunFolder
+from apportion.train.start import open_run
+
 TINY = {"prompts": 3, "group": 4, "chain_steps": 2, "max_new_tokens": 24, "held_out": 4, "micro_batch": 4}
+
+
+class Silent:
+    def evaluated(self, when: str, rate: Any) -> None:
+        pass
+
+    def stepped(self, metrics: Any, timings: Any) -> None:
+        pass
 
 
 def launch(processes: int, *words: str) -> list[str]:
@@ -50,30 +63,30 @@ def assert_alike(found: list[dict[str, Any]], expected: list[dict[str, Any]]) ->
             assert number == same, (own["step"], name)
 
 
-PPO = ("--recipe", "ppo", "--steps", "2", "--set", "learning_rate=1e-3", "--set", "critic_ema=0.5")
+ALONE = {"recipe": "ppo", "learning_rate": 1e-3, "critic_ema": 0.5}
+PPO = ("--recipe", "ppo", "--set", "learning_rate=1e-3", "--set", "critic_ema=0.5")
 
 
 SHARDED = ("--set", "sharded=true", "--set", "layout=packed")
 
 
-def test_two_and_three_processes_and_shards_come_to_the_numbers_of_one(tmp_path: Path) -> None:
-    one = trained(tmp_path / "one", 1, *PPO)
-    assert_alike(trained(tmp_path / "two", 2, *PPO), one)
-    assert_alike(trained(tmp_path / "three", 3, *PPO), one)
-    assert_alike(trained(tmp_path / "shards", 2, *PPO, *SHARDED), one)
+def by_one(out: Path, steps: int) -> list[dict[str, Any]]:
+    """The same run in this process alone."""
+    Trainer(RunFolder.new(out), resolve(TINY | ALONE | {"steps": steps}), Silent()).train()
+    return rows(out)
 
 
-@pytest.mark.parametrize(
-    ("processes", "more"), [pytest.param(2, SHARDED, id="by-two-in-shards"), pytest.param(1, (), id="by-one")]
-)
-def test_a_run_of_two_processes_is_taken_up(tmp_path: Path, processes: int, more: tuple[str, ...]) -> None:
-    settings = [*PPO[:2], *PPO[4:], *more]
-    straight = trained(tmp_path / "straight", 2, *settings, "--steps", "2")
-    out = tmp_path / "stopped"
-    assert run(command(out, 2, *settings, "--steps", "1")).returncode == 0
-    done = run(launch(processes, "--resume", str(out), "--steps", "2"))
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert_alike(rows(out), straight)
+def test_three_processes_come_to_the_numbers_of_one(tmp_path: Path) -> None:
+    assert_alike(trained(tmp_path / "three", 3, *PPO, "--steps", "2"), by_one(tmp_path / "one", 2))
+
+
+def test_a_run_of_two_processes_in_shards_comes_to_the_same_and_is_taken_up_by_one(tmp_path: Path) -> None:
+    out = tmp_path / "shards"
+    trained(out, 2, *PPO, *SHARDED, "--steps", "2")
+    text = (out / "config.toml").read_text().replace("sharded = true", "sharded = false")
+    (out / "config.toml").write_text(text)
+    Trainer(*open_run({"steps": 3}, None, out), Silent()).train()
+    assert_alike(rows(out), by_one(tmp_path / "one", 3))
 
 
 def test_what_one_process_refuses_all_refuse_and_it_is_said_once(tmp_path: Path) -> None:

@@ -9,13 +9,15 @@ import time
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
-from apportion import files
+from apportion import cli, files
 from apportion.errors import InputError
 from apportion.policy.causal import CausalPolicy
 from apportion.recipes import BY_NAME
 from apportion.tasks.chain import Chain
 from apportion.train.config import resolve
+from apportion.train.display import Display
 from apportion.train.loop import Trainer
 from apportion.train.run_folder import RunFolder
 from apportion.train.start import open_run
@@ -434,24 +436,24 @@ def test_answers_that_could_not_be_judged_are_told_in_the_metrics(tmp_path, monk
     assert "RuntimeError: the judge is away" in event["done"]
 
 
-def test_a_run_that_is_asked_to_stop_finishes_its_step_and_can_be_taken_up(tmp_path):
-    command = [sys.executable, "-m", "apportion", "train"]
+def test_a_run_that_is_asked_to_stop_finishes_its_step_and_can_be_taken_up(tmp_path, monkeypatch):
+    real = Display.stepped
+
+    def stepped(display, metrics, timings):
+        if metrics["step"] == 1:  # it has been saved already; the step after it is to be finished
+            os.kill(os.getpid(), signal.SIGTERM)
+        real(display, metrics, timings)
+
+    monkeypatch.setattr(Display, "stepped", stepped)
+    stopped = tmp_path / "stopped"
     settings = [*(part for key in TINY for part in ("--set", f"{key}={TINY[key]}")), "--set", "checkpoint_every=1000"]
-    straight, stopped = train(tmp_path / "straight", steps=6, checkpoint_every=1000), tmp_path / "stopped"
-    process = subprocess.Popen(
-        [*command, "--steps", "6", *settings, "--out", stopped],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_for_rows(stopped / "metrics.jsonl", 2, process)
-    process.terminate()
-    out, err = process.communicate(timeout=120)
-    assert (process.returncode, err) == (0, "")
-    assert f"to go on: apportion train --resume {stopped}" in out.replace("\n", "")
-    taken = RunFolder.open(stopped).steps_taken()
-    assert taken == len((stopped / "metrics.jsonl").read_text().splitlines()) >= 2
-    assert subprocess.run([*command, "--resume", stopped], capture_output=True).returncode == 0
+    done = CliRunner().invoke(cli.app, ["train", "--steps", "5", *settings, "--out", str(stopped)])
+    assert (done.exit_code, done.exception) == (0, None)
+    assert f"to go on: apportion train --resume {stopped}" in done.output.replace("\n", "")
+    assert RunFolder.open(stopped).steps_taken() == len(RunFolder.open(stopped).rows("metrics.jsonl")) == 3
+    monkeypatch.undo()
+    assert Trainer(*open_run({}, None, stopped), Silent()).train()
+    straight = train(tmp_path / "straight", steps=5, checkpoint_every=1000)
     assert (stopped / "metrics.jsonl").read_bytes() == (straight.path / "metrics.jsonl").read_bytes()
 
 
