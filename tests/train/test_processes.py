@@ -15,16 +15,9 @@ from apportion.train.config import resolve
 from apportion.train.loop import Trainer
 from apportion.train.run_folder import RunFolder
 from apportion.train.start import open_run
+from runs import Silent
 
 TINY = {"prompts": 3, "group": 4, "chain_steps": 2, "max_new_tokens": 24, "held_out": 4, "micro_batch": 4}
-
-
-class Silent:
-    def evaluated(self, when: str, rate: Any) -> None:
-        pass
-
-    def stepped(self, metrics: Any, timings: Any) -> None:
-        pass
 
 
 def launch(processes: int, *words: str) -> list[str]:

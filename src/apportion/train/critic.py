@@ -12,11 +12,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from apportion import losses, normalise, recipes
-from apportion.credit import gae_with
 from apportion.ledger import Ledger, apportion
 from apportion.policy import layouts, value_model
 from apportion.policy.causal import CausalPolicy
-from apportion.rewards.mixing import AS_GIVEN, Bootstrapped
 from apportion.rollouts import Rollouts
 from apportion.rollouts.scores import Scores
 from apportion.train.collect import begun_from
@@ -106,12 +104,7 @@ class Critic:
     def _lesson(self, ledger: Ledger) -> Lesson:
         """Returns by GAE with `critic_lam` on the values that the credit used."""
         config = self.config
-        recipe = replace(
-            recipes.by_name("ppo"),
-            reward=Bootstrapped(AS_GIVEN, config.gamma),
-            credit=gae_with(gamma=config.gamma, lam=config.critic_lam),
-            normalise=normalise.none,
-        )
+        recipe = replace(recipes.ppo(gamma=config.gamma, lam=config.critic_lam), normalise=normalise.none)
         by_token = apportion(ledger.rollouts, recipe)
         values, credit = (by_token.steps.to_tokens(grid) for grid in (by_token.value, by_token.credit))
         mask = by_token.mask

@@ -144,7 +144,7 @@ class Updater:
     def _as_sampled(self, part: Batch, tally: Tally) -> Batch:
         """The same with the log-probabilities of the policy that sampled, as the passes of training give them."""
         with torch.no_grad():
-            forward = self._forward(part)
+            forward = self._forward(replace(part, asked=torch.zeros_like(part.asked)))
         tally.add_mismatch(forward, part.old_logprobs, part.mask)
         return replace(part, old_logprobs=forward.logprobs)
 
