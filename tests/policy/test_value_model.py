@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from apportion.policy import layouts
-from apportion.policy.value_model import BY_NAME, ValueHead, ValueModel, trunk_of
+from apportion.policy.value_model import BY_NAME, head_on, own_model, trunk_of
 from policy_models import model_of
 
 TOKENS = torch.tensor([[5, 9, 14, 30, 22], [5, 9, 31, 0, 0]])
@@ -40,7 +40,7 @@ def test_a_value_is_the_heads_word_on_the_state_after_its_token(name: str, layou
 
 def test_a_model_of_its_own_is_a_copy_that_learns_as_a_whole() -> None:
     model = model_of("Llama").requires_grad_(False)
-    network = stirred(ValueModel(model))
+    network = stirred(own_model(model))
     network(TOKENS, VALID, CELLS).sum().backward()
     assert all(weights.grad is not None for weights in network.parameters())
     own, of_policy = network.trunk.embed_tokens.weight, model.model.embed_tokens.weight
@@ -50,7 +50,7 @@ def test_a_model_of_its_own_is_a_copy_that_learns_as_a_whole() -> None:
 
 def test_a_head_on_the_policy_learns_alone_and_does_not_move_the_policy() -> None:
     model = model_of("Llama")
-    network = stirred(ValueHead(model))
+    network = stirred(head_on(model))
     network(TOKENS, VALID, CELLS).sum().backward()
     assert {name for name, _ in network.named_parameters()} == {
         "head.0.weight",
@@ -63,7 +63,7 @@ def test_a_head_on_the_policy_learns_alone_and_does_not_move_the_policy() -> Non
 
 
 def test_nothing_asked_is_nothing_said() -> None:
-    assert not stirred(ValueModel(model_of("Llama")))(TOKENS, VALID, torch.zeros_like(CELLS)).any()
+    assert not stirred(own_model(model_of("Llama")))(TOKENS, VALID, torch.zeros_like(CELLS)).any()
 
 
 def test_the_trunk_is_the_model_without_its_head() -> None:

@@ -20,11 +20,9 @@ class ValueModel(nn.Module):
     The value at cell t is of the state after token t was read: before token t + 1 is chosen. It starts out as 0.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, trunk: Any, head: nn.Module) -> None:
         super().__init__()
-        self.trunk = copy.deepcopy(trunk_of(model)).requires_grad_(True)
-        self.head = nn.Linear(_width(model), 1, device=model.device)
-        _as_nothing(self.head)
+        self.trunk, self.head = trunk, head
 
     def forward(
         self,
@@ -35,34 +33,32 @@ class ValueModel(nn.Module):
         layout: Layout = padded,
     ) -> Grid:
         """The values at these cells, 0 elsewhere, float32."""
-        return at_cells(self.trunk, self.head, (tokens, valid_mask, cells), layout)
+        grid = torch.zeros(tokens.shape, dtype=torch.float32, device=tokens.device)
+        wanted = cells.any(1)
+        if not bool(wanted.any()):
+            return grid
+        states = layout(self._states, self.trunk, tokens[wanted], valid_mask[wanted], cells[wanted])
+        return grid.masked_scatter(cells, self.head(states.float()).squeeze(1))
+
+    def _states(self, **inputs: Any) -> Tensor:
+        states: Tensor = self.trunk(**inputs).last_hidden_state
+        return states
 
 
-class ValueHead(nn.Module):
-    """Values read off the trunk of the policy itself, which they do not move."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.trunk = [trunk_of(model)]  # in a list: not a part of this module, and so not trained with it
-        width = _width(model)
-        last = nn.Linear(width, 1, device=model.device)
-        self.head = nn.Sequential(nn.Linear(width, width, device=model.device), nn.SiLU(), last)
-        _as_nothing(last)
-
-    def forward(
-        self,
-        tokens: Int[Tensor, "B T"],
-        valid_mask: Bool[Tensor, "B T"],
-        cells: Bool[Tensor, "B T"],
-        *,
-        layout: Layout = padded,
-    ) -> Grid:
-        """The values at these cells, 0 elsewhere, float32."""
-        frozen = _Frozen(self.trunk[0])
-        return at_cells(frozen, self.head, (tokens, valid_mask, cells), layout)
+def own_model(model: Any) -> ValueModel:
+    """A trunk of its own, a copy of the policy's, that learns as a whole."""
+    trunk = copy.deepcopy(trunk_of(model)).requires_grad_(True)
+    return ValueModel(trunk, _silent(nn.Linear(_width(model), 1, device=model.device)))
 
 
-BY_NAME = {"own": ValueModel, "head": ValueHead}
+def head_on(model: Any) -> ValueModel:
+    """A head that reads the trunk of the policy itself, which it does not move."""
+    width, device = _width(model), model.device
+    last = _silent(nn.Linear(width, 1, device=device))
+    return ValueModel(_Lent(trunk_of(model)), nn.Sequential(nn.Linear(width, width, device=device), nn.SiLU(), last))
+
+
+BY_NAME = {"own": own_model, "head": head_on}
 
 
 def trunk_of(model: Any) -> Any:
@@ -71,24 +67,8 @@ def trunk_of(model: Any) -> Any:
     return getattr(base, base.base_model_prefix)
 
 
-def at_cells(trunk: Any, head: nn.Module, rows: tuple[Tensor, Tensor, Tensor], layout: Layout) -> Grid:
-    """What the head makes of the trunk's states at the cells that are wanted."""
-    tokens, valid_mask, cells = rows
-    grid = torch.zeros(tokens.shape, dtype=torch.float32, device=tokens.device)
-    wanted = cells.any(1)
-    if not bool(wanted.any()):
-        return grid
-
-    def run(**inputs: Any) -> Tensor:
-        states: Tensor = trunk(**inputs).last_hidden_state
-        return states
-
-    states = layout(run, trunk, tokens[wanted], valid_mask[wanted], cells[wanted])
-    return grid.masked_scatter(cells, head(states.float()).squeeze(1))
-
-
-class _Frozen:
-    """A trunk that no gradient reaches."""
+class _Lent:
+    """The trunk of somebody else: no gradient reaches it, no module that holds it has it, and no copy copies it."""
 
     def __init__(self, trunk: Any) -> None:
         self.trunk, self.config = trunk, trunk.config
@@ -97,11 +77,16 @@ class _Frozen:
         with torch.no_grad():
             return self.trunk(**inputs)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Lent:
+        return self
+
 
 def _width(model: Any) -> int:
     return int(model.config.get_text_config().hidden_size)
 
 
-def _as_nothing(linear: nn.Linear) -> None:
+def _silent(linear: nn.Linear) -> nn.Linear:
+    """The layer, with weights of 0."""
     nn.init.zeros_(linear.weight)
     nn.init.zeros_(linear.bias)
+    return linear

@@ -53,8 +53,7 @@ class Critic:
         self._device = policy.model.device
         with begun_from(config, "critic"):
             network = value_model.BY_NAME[config.critic](policy.model)
-        self.target = copy.deepcopy(network) if config.critic == "own" else _headed(network)
-        self.target.requires_grad_(False)
+        self.target = copy.deepcopy(network).requires_grad_(False)
         self.learner = Learner(
             network,
             wrap,
@@ -148,13 +147,6 @@ class Critic:
         with torch.no_grad():
             for own, saved in zip(self.target.parameters(), state["target"], strict=True):
                 own.copy_(saved)
-
-
-def _headed(network: Any) -> Any:
-    """A head of its own on the same trunk."""
-    twin = copy.copy(network)
-    twin._modules = dict(network._modules) | {"head": copy.deepcopy(network.head)}
-    return twin
 
 
 def _cells(rollouts: Rollouts) -> tuple[Tensor, Tensor]:
