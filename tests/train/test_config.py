@@ -42,6 +42,16 @@ def test_every_setting_says_what_it_is():
         pytest.param({"recipe": "vineppo", "lam": 0.9}, ["lam has no effect", "the recipe ppo"], id="lam-of-vineppo"),
         pytest.param({"clip_high": 0.3}, ["clip_high has no effect", "several updates"], id="clip-of-one-update"),
         pytest.param({"kl_estimator": "k2"}, ["kl_estimator has no effect", "kl_beta above 0"], id="kl-of-no-weight"),
+        pytest.param({"step_credit_from": 0.5}, ["step_credit_from has no effect", "credit steps"], id="no-steps"),
+        pytest.param(
+            {"recipe": "vineppo", "step_credit_from": 0.5, "outcome_recipe": "ppo"}, ["credits steps"], id="outcome"
+        ),
+        pytest.param(
+            {"recipe": "vineppo", "step_credit_from": 0.5, "step_credit_full": 0.4}, ["more than"], id="ramp-down"
+        ),
+        pytest.param({"replay_share": 0.3}, ["replay_share is 0.3", "less than or equal to 0.2"], id="much-replay"),
+        pytest.param({"normalise": "whitten"}, ["did you mean 'whiten'"], id="unknown-normalisation"),
+        pytest.param({"kl_in": "reward"}, ["kl_in has no effect", "kl_beta above 0"], id="kl-nowhere"),
         pytest.param({"reduction": "tokenmean"}, ["did you mean 'token_mean'"], id="unknown-reduction"),
         pytest.param({"temperature": 0}, ["temperature is 0", "greater than 0"], id="zero-temperature"),
         pytest.param({"steps": "many"}, ["steps is 'many'"], id="wrong-type"),

@@ -23,6 +23,11 @@ RESUMED = [
     pytest.param({"recipe": "ppo", "critic": "head"}, id="ppo-with-a-head"),
     pytest.param({"recipe": "ppo", "critic_warmup": 3}, id="ppo-before-the-policy-moves"),
     pytest.param({"lora_rank": 4, "kl_beta": 0.1}, id="lora"),
+    pytest.param({"replay_share": 0.2, "gradient_variance_every": 2}, id="older-rollouts"),
+    pytest.param(
+        {"recipe": "vineppo", "values": "exact", "normalise": "running", "step_credit_from": 0.25}, id="running-moments"
+    ),
+    pytest.param({"recipe": "ppo", "kl_beta": 0.1, "kl_in": "reward"}, id="ppo-with-a-kl-in-the-reward"),
     pytest.param({"kl_beta": 0.1, "kl_target": 1e-4, "kl_horizon": 16.0, "entropy_floor": 0.99}, id="guards"),
 ]
 

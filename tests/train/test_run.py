@@ -10,10 +10,10 @@ from apportion.errors import InputError
 from apportion.policy.causal import CausalPolicy
 from apportion.recipes import BY_NAME
 from apportion.tasks.chain import Chain
+from apportion.train.batch import Batch
 from apportion.train.config import resolve
 from apportion.train.loop import Trainer
 from apportion.train.run_folder import RunFolder
-from apportion.train.update import Batch
 from apportion.values.spot_check import Gap
 from runs import TINY, Silent, train
 

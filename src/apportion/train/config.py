@@ -15,10 +15,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from apportion.errors import InputError, did_you_mean
 from apportion.losses import REDUCTIONS
+from apportion.normalise import BY_NAME as NORMALISERS
 from apportion.policy.causal import EMBEDDED as EMBEDDED_MODEL
 from apportion.recipes import BY_NAME
-from apportion.train.effects import ONLY, bootstraps, grows_trees, values_by_critic
+from apportion.train.contradictions import refuse_contradictions
+from apportion.train.effects import ONLY, bootstraps
 from apportion.values import boundaries
+
+RUNNING = "running"
+"""The normalisation that goes on from step to step."""
 
 
 class TrainConfig(BaseModel):
@@ -89,6 +94,19 @@ class TrainConfig(BaseModel):
         1, ge=1, description="times that a tree is branched; later ones can leave earlier branches"
     )
 
+    normalise: str | None = Field(
+        None,
+        description=f"how credit is scaled: {', '.join(NORMALISERS)}, or {RUNNING} (whitened by all credit of the run "
+        "so far); not set = as the recipe has it",
+    )
+    step_credit_from: float = Field(
+        0.0, ge=0, le=1, description="share of the run in which the outcome alone decides, before steps are credited"
+    )
+    step_credit_full: float | None = Field(
+        None, gt=0, le=1, description="share at which steps alone decide, evenly approached; not set = from then on"
+    )
+    outcome_recipe: str = Field("grpo", description="recipe of the credit by outcome, where the outcome decides")
+
     critic: Literal["own", "head"] = Field(
         "own", description="a model of its own, or a head on the policy's trunk, which it does not move"
     )
@@ -111,6 +129,10 @@ class TrainConfig(BaseModel):
     micro_batch: int = Field(8, ge=1, description="rollouts in one forward and backward pass")
     clip_low: float = Field(0.2, gt=0, lt=1, description="the probability ratio is clipped below 1 - this")
     clip_high: float = Field(0.2, gt=0, description="and above 1 + this")
+    replay_share: float = Field(
+        0.0, ge=0, le=0.2, description="most of what is trained on in a step that may be rollouts of earlier steps"
+    )
+    replay_steps: int = Field(4, ge=1, description="steps that such rollouts are kept for")
     reduction: str = Field(
         "token_mean", description=f"weight of a token in the loss: {', '.join(REDUCTIONS)}, fixed_divisor"
     )
@@ -125,13 +147,16 @@ class TrainConfig(BaseModel):
         False, description="find once more on the way back what layers found, instead of keeping it"
     )
     sharded: bool = Field(False, description="split weights, gradients and optimiser over the processes (FSDP2)")
-    kl_beta: float = Field(0.002, ge=0, description="weight of the KL to the starting model, in the loss")
+    kl_beta: float = Field(0.002, ge=0, description="weight of the KL to the starting model")
+    kl_in: Literal["loss", "reward"] = Field(
+        "loss", description="where it is: a term of the loss, or taken from the reward of every token (by k1)"
+    )
     keep_reference: bool = Field(
         True, description="keep the starting model for KL and entropy in the figures, though the loss needs no KL"
     )
     kl_target: float | None = Field(None, gt=0, description="move kl_beta so that the KL a token comes to this")
     kl_horizon: float = Field(10_000, gt=0, description="answers in which kl_beta may move by a fifth of itself")
-    kl_estimator: Literal["k2", "k3"] = Field("k3", description="estimator of that KL")
+    kl_estimator: Literal["k2", "k3"] = Field("k3", description="estimator of the KL in the loss")
     entropy_bonus: float = Field(0.01, ge=0, description="weight of the entropy, in the loss")
 
     entropy_floor: float = Field(
@@ -141,6 +166,12 @@ class TrainConfig(BaseModel):
         None, ge=0, description="temperature that the policy will be used at; another one than `temperature` is told"
     )
 
+    gradient_variance_every: int | None = Field(
+        None,
+        ge=1,
+        description="steps between looks at how far the gradient strays from prompt to prompt, against that of the "
+        "outcome alone; not set = never",
+    )
     checkpoint_every: int = Field(1, ge=1, description="steps between checkpoints")
     trackers: list[Literal["tensorboard", "wandb", "trackio"]] = Field(
         [], description="where the figures of every step go as well: tensorboard, wandb, trackio"
@@ -166,6 +197,7 @@ EMBEDDED: dict[str, Any] = {
     "micro_batch": 128,
     "kl_beta": 0.0,
     "entropy_bonus": 0.0,
+    "gradient_variance_every": 10,
 }
 """Defaults for the embedded model: small enough for large batches and long steps."""
 
@@ -190,57 +222,18 @@ def resolve(settings: dict[str, Any], *, place: str = "settings") -> TrainConfig
         key = ".".join(str(part) for part in first["loc"])
         raise InputError(f"{place}: {key} is {first['input']!r}; {first['msg'].lower()}") from error
     boundaries.by_name(config.mc_boundaries)
-    _refuse_unknown("recipe", config.recipe, BY_NAME)
+    for key, name in {"recipe": config.recipe, "outcome_recipe": config.outcome_recipe}.items():
+        _refuse_unknown(key, name, BY_NAME)
+    if config.normalise is not None:
+        _refuse_unknown("normalise", config.normalise, [*NORMALISERS, RUNNING])
     _refuse_unknown("reduction", config.reduction, [*REDUCTIONS, "fixed_divisor"])
     if bootstraps(config) and "values" not in settings:
         config = config.model_copy(update={"values": "critic"})
-    _refuse_contradictions(config, place)
+    refuse_contradictions(config, place)
     for key in settings:
         if key in ONLY and not ONLY[key].holds(config):
             raise InputError(f"{place}: {key} has no effect here; it is for {ONLY[key].when}")
     return config
-
-
-def _refuse_contradictions(config: TrainConfig, place: str) -> None:
-    """Raise InputError for settings that cannot be had together."""
-    rollouts = config.prompts * config.group
-    found = {
-        f"task is {config.task!r} and data is {config.data!r}; `data` names the file of the task `data`": (
-            (config.task == "data") != (config.data is not None)
-        ),
-        f"recipe {config.recipe} bootstraps from a critic; values are by {config.values}": (
-            bootstraps(config) and config.values != "critic"
-        ),
-        f"values are worked out (`exact`) for the task chain only; task is {config.task!r}": (
-            config.values == "exact" and config.task != "chain"
-        ),
-        f"first_answers is {config.first_answers}; expected at most the group of {config.group}, and a recipe other "
-        "than tree, which has tree_roots": (
-            config.first_answers is not None and (config.first_answers > config.group or grows_trees(config))
-        ),
-        f"tree_roots is {config.tree_roots}; expected at most the group of {config.group}": (
-            grows_trees(config) and config.tree_roots > config.group
-        ),
-        f"{max(config.updates, config.critic_updates)} updates a step, but only {rollouts} rollouts for them": (
-            max(config.updates, config.critic_updates if values_by_critic(config) else 1) > rollouts
-        ),
-        "gradient_checkpointing keeps no keys and values, so a prompt cannot be read once; choose layout packed or "
-        "padded": config.gradient_checkpointing and config.layout == "prompts_once",
-        "layers in shards are put together for what they give, and not for the keys and values that a prompt leaves; "
-        "choose layout packed or padded": config.sharded and config.layout == "prompts_once",
-        "entropy_floor is a share of the starting model's entropy, which is not kept (keep_reference); set it to 0": (
-            not config.keep_reference and config.kl_beta == 0 and config.entropy_floor > 0
-        ),
-        f"kl_horizon is {config.kl_horizon:g}; expected at least the {rollouts} answers of a step": (
-            config.kl_target is not None and config.kl_horizon < rollouts
-        ),
-        "kl_target moves kl_beta by shares of itself, so kl_beta must be above 0": (
-            config.kl_target is not None and config.kl_beta == 0
-        ),
-    }
-    for complaint, holds in found.items():
-        if holds:
-            raise InputError(f"{place}: {complaint}")
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:

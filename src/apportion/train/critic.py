@@ -15,6 +15,7 @@ from apportion import losses, normalise, recipes
 from apportion.ledger import Ledger, apportion
 from apportion.policy import layouts, value_model
 from apportion.policy.causal import CausalPolicy
+from apportion.rewards.mixing import Bootstrapped
 from apportion.rollouts import Rollouts
 from apportion.rollouts.scores import Scores
 from apportion.train.collect import begun_from
@@ -104,6 +105,8 @@ class Critic:
         """Returns by GAE with `critic_lam` on the values that the credit used."""
         config = self.config
         recipe = replace(recipes.ppo(gamma=config.gamma, lam=config.critic_lam), normalise=normalise.none)
+        paid = ledger.recipe.reward
+        recipe = replace(recipe, reward=paid if isinstance(paid, Bootstrapped) else Bootstrapped(paid, config.gamma))
         by_token = apportion(ledger.rollouts, recipe)
         values, credit = (by_token.steps.to_tokens(grid) for grid in (by_token.value, by_token.credit))
         mask = by_token.mask

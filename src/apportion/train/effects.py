@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from apportion.recipes import BY_NAME
 from apportion.rewards.mixing import Bootstrapped
+from apportion.steps.splitters import whole
 from apportion.values.answers import answers_through
 from apportion.values.baselines import given
 
@@ -33,6 +34,11 @@ def grows_trees(config: TrainConfig) -> bool:
     return BY_NAME[config.recipe]().value is answers_through
 
 
+def credits_steps(recipe: str) -> bool:
+    """Whether a recipe tells the steps of an answer apart."""
+    return BY_NAME[recipe]().split is not whole
+
+
 def needs_values(config: TrainConfig) -> bool:
     """Whether the recipe takes its values as given."""
     return BY_NAME[config.recipe]().value is given
@@ -41,6 +47,11 @@ def needs_values(config: TrainConfig) -> bool:
 def values_by_critic(config: TrainConfig) -> bool:
     """Whether a critic learns beside the policy."""
     return needs_values(config) and config.values == "critic"
+
+
+def scheduled(config: TrainConfig) -> bool:
+    """Whether the outcome alone decides for a while."""
+    return config.step_credit_from > 0 or config.step_credit_full is not None
 
 
 def _by(source: str) -> Test:
@@ -53,7 +64,13 @@ _CRITIC = Only(values_by_critic, "values by a critic")
 _CHAIN = Only(lambda config: config.task == "chain", "the task chain")
 _TREES = Only(grows_trees, "the recipe tree")
 _ADVANTAGES = Only(bootstraps, "the recipe ppo")
-_SEVERAL_UPDATES = Only(lambda config: config.updates > 1, "several updates on a batch of rollouts")
+_STEPS = Only(
+    lambda config: credits_steps(config.recipe) and not grows_trees(config), "recipes that credit steps, but tree"
+)
+_CLIPPED = Only(
+    lambda config: config.updates > 1 or config.replay_share > 0, "several updates on a batch of rollouts, or replay"
+)
+_KL_IN_LOSS = Only(lambda config: config.kl_beta > 0 and config.kl_in == "loss", "a kl_beta above 0 in the loss")
 
 ONLY: dict[str, Only] = {
     "values": _VALUES,
@@ -72,6 +89,10 @@ ONLY: dict[str, Only] = {
     "check_values_every": _VALUES,
     "check_prefixes": Only(lambda config: config.check_values_every is not None, "check_values_every"),
     "check_samples": Only(lambda config: config.check_values_every is not None, "check_values_every"),
+    "step_credit_from": _STEPS,
+    "step_credit_full": _STEPS,
+    "outcome_recipe": Only(scheduled, "step_credit_from or step_credit_full"),
+    "replay_steps": Only(lambda config: config.replay_share > 0, "a replay_share above 0"),
     "critic": _CRITIC,
     "critic_learning_rate": _CRITIC,
     "critic_every": _CRITIC,
@@ -86,10 +107,11 @@ ONLY: dict[str, Only] = {
     "chain_steps": _CHAIN,
     "wording": _CHAIN,
     "checker": Only(lambda config: config.task == "data", "the task data"),
-    "clip_low": _SEVERAL_UPDATES,
-    "clip_high": _SEVERAL_UPDATES,
+    "clip_low": _CLIPPED,
+    "clip_high": _CLIPPED,
     "keep_reference": Only(lambda config: config.kl_beta == 0, "a kl_beta of 0"),
-    "kl_estimator": Only(lambda config: config.kl_beta > 0, "a kl_beta above 0"),
+    "kl_in": Only(lambda config: config.kl_beta > 0, "a kl_beta above 0"),
+    "kl_estimator": _KL_IN_LOSS,
     "kl_target": Only(lambda config: config.kl_beta > 0, "a kl_beta above 0"),
     "kl_horizon": Only(lambda config: config.kl_target is not None, "kl_target"),
     "lora_alpha": Only(lambda config: config.lora_rank is not None, "lora_rank"),

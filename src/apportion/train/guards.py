@@ -38,7 +38,7 @@ class Guards:
     @property
     def terms(self) -> Terms:
         """What the next update is to weigh by."""
-        return Terms(policy=0.5 if self.low else 1.0, kl_beta=self.kl_beta)
+        return Terms(policy=0.5 if self.low else 1.0, kl_beta=self.kl_beta if self.config.kl_in == "loss" else 0.0)
 
     def begun(self) -> list[Event]:
         """What is to be said of the settings themselves."""

@@ -6,7 +6,6 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,25 +13,25 @@ import torch
 
 from apportion.across import ALONE, Across
 from apportion.files import write_rows
-from apportion.ledger import Ledger, apportion
+from apportion.ledger import Ledger
 from apportion.policy.causal import SMALL, CausalPolicy
 from apportion.rollouts import Rollouts
 from apportion.tasks.problem import Problem
-from apportion.train import values
+from apportion.train import values, variance
 from apportion.train.collect import Collector, chance, make_task, torch_chance
 from apportion.train.config import TrainConfig, with_effect
+from apportion.train.credit import Crediting
 from apportion.train.critic import Critic
+from apportion.train.effects import ONLY, grows_trees, values_by_critic
 from apportion.train.figures import PassRate, ledger_figures
 from apportion.train.guards import Guards
-from apportion.train.made import make_policy, recipe_of
+from apportion.train.made import make_policy
 from apportion.train.processes import Wrapping
 from apportion.train.run_folder import RunFolder
 from apportion.train.stopping import Stop
 from apportion.train.tally import Figures
 from apportion.train.trackers import Trackers
 from apportion.train.update import Updater
-from apportion.values.answers import answers_through
-from apportion.values.baselines import given
 from apportion.values.spot_check import Alarm
 
 
@@ -52,7 +51,6 @@ class Trainer:
         """Load all that the run needs; what is wrong with it shows here, before anything is written."""
         self.run, self.config, self.watcher, self.across = run, config, watcher, across
         self.task = make_task(config)
-        self.recipe = recipe_of(config)
         self.policy = make_policy(config, across)
         small = self.policy.parameters < SMALL
         torch.set_num_threads(config.threads or (1 if small or across.size > 1 else torch.get_num_threads()))
@@ -60,8 +58,8 @@ class Trainer:
         self.collector.refuse_long()
         wrap = Wrapping(across, sharded=config.sharded)
         self.updater = Updater(self.policy, config, wrap)
-        learns = self.recipe.value is given and config.values == "critic"
-        self.critic = Critic(self.policy, config, wrap) if learns else None
+        self.crediting = Crediting(config, self.collector, self.updater.reference)
+        self.critic = Critic(self.policy, config, wrap) if values_by_critic(config) else None
         self.guards = Guards.of(config)
         self.generated = 0  # tokens sampled for training, Monte-Carlo continuations and all
         self._trackers = Trackers(config.trackers if self._first else (), run.path)
@@ -103,13 +101,12 @@ class Trainer:
         self._clock, generated_before = Clock(), self.policy.generated
         problems = self.task.sample(self.config.prompts, chance(self.config, step, "problems"))
         with self._clock.phase("sample"):
-            ask = self.collector.tree_rollouts if self.recipe.value is answers_through else self.collector.rollouts
+            ask = self.collector.tree_rollouts if grows_trees(self.config) else self.collector.rollouts
             rollouts = ask(problems, step)
         with self._clock.phase("judge"):
             rollouts = self.collector.scored(rollouts, problems)
         with self._clock.phase("credit"):
-            ledger = self._apportion(rollouts, problems, step)
-            checked = self._check_values(ledger, problems, step)
+            ledger, told = self._credit(rollouts, problems, step)
         with self._clock.phase("update"):
             order = torch_chance(self.config, step, "order", torch.device("cpu"))
             figures = self._learn(ledger, order, step)
@@ -121,7 +118,7 @@ class Trainer:
         metrics = {
             "step": step,
             **ledger_figures(ledger),
-            **checked,
+            **told,
             **figures,
             "kl_beta": self.guards.kl_beta,
             "sampled_tokens": int(rollouts.action_mask.sum()),
@@ -148,25 +145,29 @@ class Trainer:
             return figures | self.updater.idle()
         return figures | self.updater.update(ledger, order, self.guards.terms)
 
-    def _apportion(self, rollouts: Rollouts, problems: list[Problem], step: int) -> Ledger:
-        """Credit by the recipe; where it takes its values as given, the config says who gives them."""
-        recipe = self.recipe
+    def _credit(self, rollouts: Rollouts, problems: list[Problem], step: int) -> tuple[Ledger, Figures]:
+        """Credit by the recipe, and what there is to tell about it."""
         if self.critic:
             rollouts = self.critic.valued(rollouts)
-        elif recipe.value is given:
-            recipe = replace(recipe, value=values.BY_NAME[self.config.values](self.collector, problems, step))
-        if self.config.mc_best_share == 1:
-            return apportion(rollouts, recipe).require_laws()
-        with warnings.catch_warnings():  # the steps of the others have one value, and so make one step
-            warnings.filterwarnings("ignore", message=".*rollouts are credited as a whole")
-            return apportion(rollouts, replace(recipe, min_spread=recipe.min_spread or 0.0)).require_laws()
+        weight = self.crediting.weight(step, self.generated)
+        ledger = self.crediting.ledger(rollouts, problems, step, weight=weight, kl_beta=self.guards.kl_beta)
+        told = {"step_credit_weight": weight} if ONLY["step_credit_from"].holds(self.config) else {}
+        return ledger, told | self._check_values(ledger, problems, step, weight) | self._variance(ledger, step)
 
-    def _check_values(self, ledger: Ledger, problems: list[Problem], step: int) -> dict[str, float | None]:
+    def _variance(self, ledger: Ledger, step: int) -> Figures:
+        """Where it is due, how far the gradient strays; the first process looks."""
+        every = self.config.gradient_variance_every
+        if every is None or step % every or not self._first:
+            return {} if every is None else dict.fromkeys(variance.NAMES)
+        order = torch_chance(self.config, step, "variance", torch.device("cpu"))
+        return variance.gradient_variance(ledger, self.policy, self.config, order)
+
+    def _check_values(self, ledger: Ledger, problems: list[Problem], step: int, weight: float) -> Figures:
         """Where it is due, how far the values are from the truth; a warning where that widens."""
         every = self.config.check_values_every
         if every is None:
             return {}
-        gap = values.checked(ledger, self.collector, problems, step) if step % every == 0 else None
+        gap = values.checked(ledger, self.collector, problems, step) if step % every == 0 and weight else None
         if gap is None:
             return {"value_gap": None, "value_bias": None}
         if before := self._alarm.widened(gap):
@@ -191,7 +192,8 @@ class Trainer:
         return {
             "step": steps,
             "generated": self.generated,
-            "optimiser": self.updater.learner.state(),
+            "updater": self.updater.state(),
+            "crediting": self.crediting.state(),
             "guards": self.guards.state(),
             "alarm": self._alarm.state(),
             "critic": self.critic.state() if self.critic else None,
@@ -216,7 +218,8 @@ class Trainer:
             self.policy.take(torch.load(folder / "adapter.pt", weights_only=True))
         else:
             self.policy.model.load_state_dict(CausalPolicy.load(folder).model.state_dict())
-        self.updater.load(state["optimiser"])
+        self.updater.load(state["updater"])
+        self.crediting.load(state["crediting"])
         self.guards.load(state["guards"])
         self._alarm.load(state["alarm"])
         if self.critic:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional
 
 Some = TypeVar("Some", bound="Rows")
+COUNTED = ("rollout_of", "groups")
+"""Columns that number rollouts or groups within a batch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,3 +50,18 @@ class Rows:
     def _weightless(self: Some) -> Some:
         shortest = self.take(self.lengths.argmin().unsqueeze(0))
         return replace(shortest, weights=torch.zeros_like(shortest.weights))
+
+
+def stacked(batches: Sequence[Some]) -> Some:
+    """All their rows under each other, padded on the right; no two batches share a rollout or a group."""
+    width = max(batch.tokens.shape[1] for batch in batches)
+    columns: dict[str, Tensor] = {}
+    for name in (f.name for f in fields(batches[0])):
+        grids = [getattr(batch, name) for batch in batches]
+        if name in COUNTED:
+            counts = torch.tensor([0, *(int(grid.max()) + 1 for grid in grids[:-1])]).cumsum(0).tolist()
+            grids = [grid + before for grid, before in zip(grids, counts, strict=True)]
+        if grids[0].ndim > 1:
+            grids = [functional.pad(grid, (0, width - grid.shape[1])) for grid in grids]
+        columns[name] = torch.cat(grids)
+    return type(batches[0])(**columns)

@@ -7,58 +7,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from apportion import losses
 from apportion.ledger import Ledger
 from apportion.policy import layouts
 from apportion.policy.causal import CausalPolicy
+from apportion.train.batch import Batch
 from apportion.train.config import TrainConfig
 from apportion.train.learner import Learner
 from apportion.train.processes import Wrapping
-from apportion.train.rows import Rows
+from apportion.train.replay import Replay
 from apportion.train.tally import Figures, Forward, Tally
 
 REFERENCE_ROWS = 32
 """Rollouts that the reference is asked about, of a share whose loss does not need it."""
-
-
-@dataclass(frozen=True, eq=False)
-class Batch(Rows):
-    """What the policy learns from. asked: rollouts that the reference is asked about."""
-
-    rollout_of: Int[Tensor, "B T"]
-    action_mask: Bool[Tensor, "B T"]
-    advantages: Float[Tensor, "B T"]
-    old_logprobs: Float[Tensor, "B T"]
-    groups: Int[Tensor, " B"]
-    asked: Bool[Tensor, " B"]
-
-    @classmethod
-    def of(cls, ledger: Ledger) -> Batch:
-        """All rollouts of a ledger; what a token weighs is not settled yet."""
-        rollouts = ledger.rollouts
-        assert rollouts.logprobs is not None
-        return cls(
-            tokens=rollouts.tokens,
-            valid=rollouts.valid_mask,
-            mask=ledger.mask,
-            weights=torch.zeros_like(ledger.advantage),
-            rollout_of=rollouts.rollout_of,
-            action_mask=rollouts.action_mask,
-            advantages=ledger.advantage,
-            old_logprobs=rollouts.logprobs,
-            groups=rollouts.groups[rollouts.rollout_of[:, 0]],
-            asked=torch.zeros(len(rollouts.tokens), dtype=torch.bool, device=rollouts.tokens.device),
-        )
-
-    def ordered(self, rows: Int[Tensor, " R"]) -> Int[Tensor, " R"]:
-        """These rows, those of one prompt side by side, and prompts whose answers are of like length."""
-        lengths, groups = self.lengths, self.groups
-        longest = torch.zeros_like(groups).scatter_reduce(0, groups, lengths, "amax")[groups]
-        keys = torch.stack([longest, groups, lengths], dim=1).tolist()
-        return torch.tensor(sorted(rows.tolist(), key=keys.__getitem__), dtype=torch.int64, device=rows.device)
 
 
 @dataclass(frozen=True)
@@ -78,6 +42,7 @@ class Updater:
         self.config = config
         self.across = wrap.across
         self.layout = layouts.BY_NAME[config.layout]
+        self.replay = Replay(config.replay_share, config.replay_steps)
         self._apart = wrap.sharded  # shards cannot sample, so the policy that does is a copy
         self.learner = Learner(
             policy.trained(apart=self._apart),
@@ -88,8 +53,13 @@ class Updater:
         )
 
     def update(self, ledger: Ledger, order: torch.Generator, terms: Terms) -> Figures:
-        """Train on the whole batch once, in `updates` shares. `order` draws which rollouts are in which share."""
-        batch = Batch.of(ledger)
+        """Train on the whole batch once, in `updates` shares.
+
+        order: draws which rollouts are in which share, and which older ones join them.
+        """
+        own = Batch.of(ledger)
+        batch = self.replay.joined(own, order)
+        self.replay.keep(own)
         tally = Tally(self.config.clip_low, self.config.clip_high, self.across)
         rows = torch.randperm(len(batch.tokens), generator=order).to(batch.tokens.device)
         first, *later = [self._parts(batch, share, terms) for share in rows.tensor_split(self.config.updates)]
@@ -117,11 +87,16 @@ class Updater:
             for own, trained in zip(self.policy.scorer.parameters(), self.learner.weights(), strict=True):
                 own.copy_(trained)
 
-    def load(self, state: dict[str, Any] | None) -> None:
-        """Take up the optimiser's state, and the weights that the policy has now."""
+    def state(self) -> dict[str, Any]:
+        """All that updates go on from besides the policy; every process must ask for it."""
+        return {"optimiser": self.learner.state(), "replay": self.replay.state()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from there, and from the weights that the policy has now."""
         if self._apart:
             self.learner.take(self.policy.scorer.parameters())
-        self.learner.load(state)
+        self.learner.load(state["optimiser"])
+        self.replay.load(state["replay"], self.policy.model.device)
 
     def _parts(self, batch: Batch, share: Tensor, terms: Terms) -> list[Batch]:
         """This process's parts of a share, with the weights that its tokens have in the whole of it.
@@ -145,8 +120,8 @@ class Updater:
         """The same with the log-probabilities of the policy that sampled, as the passes of training give them."""
         with torch.no_grad():
             forward = self._forward(replace(part, asked=torch.zeros_like(part.asked)))
-        tally.add_mismatch(forward, part.old_logprobs, part.mask)
-        return replace(part, old_logprobs=forward.logprobs)
+        tally.add_mismatch(forward, part.old_logprobs, part.fresh_mask)
+        return part.as_sampled(forward.logprobs)
 
     def _step(self, parts: list[Batch], terms: Terms, tally: Tally, *, fresh: bool) -> tuple[float, float]:
         """One step of the optimiser, unless loss or gradient is not finite; gives both.
@@ -157,8 +132,8 @@ class Updater:
         def loss_of(part: Batch) -> Tensor:
             forward = self._forward(part)
             if fresh:
-                tally.add_mismatch(forward, part.old_logprobs, part.mask)
-                part = replace(part, old_logprobs=forward.logprobs.detach())
+                tally.add_mismatch(forward, part.old_logprobs, part.fresh_mask)
+                part = part.as_sampled(forward.logprobs.detach())
             tally.add(forward, part.old_logprobs, part.advantages, part.mask & (part.weights != 0))
             return losses.total(self._token_loss(part, forward, terms), part.weights)
 
