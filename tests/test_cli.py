@@ -9,6 +9,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from apportion import cli
+from apportion.cli import crediting
 from apportion.errors import ApportionError
 
 ROW = {"prompt": "2+2?", "response": "2+2=4\n4", "outcome": 1.0, "group": "a"}
@@ -30,7 +31,7 @@ def write(path, *rows):
 
 @pytest.fixture(autouse=True)
 def plain_output(monkeypatch, tmp_path):
-    monkeypatch.setattr(cli, "console", Console(width=120, force_terminal=False))
+    monkeypatch.setattr(crediting, "console", Console(width=120, force_terminal=False))
     monkeypatch.chdir(tmp_path)
 
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from apportion import cli
+from apportion.cli import judging
 from apportion.errors import ApportionError
 from apportion.lint import CHECKS
 
@@ -22,7 +23,7 @@ SETTINGS = ("--gamma", "1", "--lam", "0.5")
 
 @pytest.fixture(autouse=True)
 def somewhere(monkeypatch, tmp_path):
-    monkeypatch.setattr(cli, "console", Console(width=140, force_terminal=False))
+    monkeypatch.setattr(judging, "console", Console(width=140, force_terminal=False))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # for a shell of its own
     (tmp_path / "good.jsonl").write_text(GOOD)

@@ -125,7 +125,9 @@ def test_older_rollouts_are_at_most_their_share_and_keep_what_they_came_with(pol
     assert (len(fresh.tokens), len(joined.tokens)) == (16, 20)
     assert joined.fresh.tolist() == [True] * 16 + [False] * 4
     assert joined.rollout_of[:, 0].unique().numel() == 20
-    known = {tuple(row[row_valid].tolist()): n for n, (row, row_valid) in enumerate(zip(old.tokens, old.valid, strict=True))}
+    known = {
+        tuple(row[row_valid].tolist()): n for n, (row, row_valid) in enumerate(zip(old.tokens, old.valid, strict=True))
+    }
     for row in joined.take(torch.arange(16, 20)).parts(torch.arange(4), 1, 1):
         n = known[tuple(row.tokens[row.valid].tolist())]
         width = row.tokens.shape[1]

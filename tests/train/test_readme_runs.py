@@ -10,6 +10,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from apportion import cli
+from apportion.cli import training
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 COMMANDS = [line.partition("#")[0].split()[1:] for line in re.findall(r"^apportion train.*$", README, re.MULTILINE)]
@@ -26,7 +27,7 @@ OF_RECIPE = {"vineppo": {"mc_samples": 1}, "tree": {"tree_roots": 1}}
 
 def test_the_training_commands_run_one_after_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "console", Console(width=120, force_terminal=False))
+    monkeypatch.setattr(training, "console", Console(width=120, force_terminal=False))
     # the model of another maker that one command names is trained in test_real_models.py
     commands = [command for command in COMMANDS if not any(word.endswith(".gguf") for word in command)]
     assert len(commands) == len(COMMANDS) - 1 >= 4

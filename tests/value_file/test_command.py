@@ -12,6 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from apportion import cli, value_file
+from apportion.cli import crediting
 from apportion.policy.causal import CausalPolicy
 from apportion.tasks.chain import Chain
 from apportion.value_file import Settings
@@ -25,7 +26,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "values.md"
 
 @pytest.fixture(autouse=True)
 def in_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cli, "console", Console(width=80, force_terminal=False))
+    monkeypatch.setattr(crediting, "console", Console(width=80, force_terminal=False))
     monkeypatch.chdir(tmp_path)
 
 
@@ -142,7 +143,7 @@ def masked(text: str) -> list[str]:
 def test_the_page_shows_what_its_commands_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli, "console", Console(width=80, force_terminal=False))
+    monkeypatch.setattr(crediting, "console", Console(width=80, force_terminal=False))
     page = PAGE.read_text(encoding="utf-8")
     shown = re.findall(r"```sh\n(.*?)```(?:\n\n```text\n(.*?)```)?", page, re.DOTALL)
     for commands, said in shown:

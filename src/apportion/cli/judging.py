@@ -1,0 +1,40 @@
+"""Commands that judge what somebody else computed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from apportion.cli.console import console
+
+
+def lint(
+    file: Annotated[
+        Path | None, typer.Argument(help="Tensors of any framework: .npz, .safetensors, .parquet or .jsonl.")
+    ] = None,
+    gamma: Annotated[float | None, typer.Option(help="Discount, a sampled token.")] = None,
+    lam: Annotated[float | None, typer.Option(help="Decay of GAE, a sampled token.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="gae, to_go, grpo, dr_grpo, rloo, reinforce.")] = None,
+    tolerance: Annotated[float | None, typer.Option(help="More than rounding allows, as for rounded text.")] = None,
+    column: Annotated[list[str] | None, typer.Option(help="NAME=COLUMN: what the file calls a column.")] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help="A check to leave out.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    list_checks: Annotated[bool, typer.Option("--list", help="List the checks.")] = False,
+) -> None:
+    """Prove or refute that credit was handled right. Exit status 1 when a check is broken."""
+    from apportion.lint import report
+
+    if list_checks:
+        report.print_checks(console)
+        return
+    given = {"gamma": gamma, "lam": lam, "recipe": recipe, "tolerance": tolerance}
+    path, renamed = report.asked(file, column or [])
+    findings = report.without(report.lint_file(path, given, renamed), ignore or [])
+    if as_json:
+        print(report.as_json(path, findings))
+    else:
+        report.print_findings(path, findings, console)
+    if report.any_broken(findings):
+        raise typer.Exit(1)
