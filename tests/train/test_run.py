@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from apportion import files
-from apportion.errors import InputError
 from apportion.policy.causal import CausalPolicy
 from apportion.recipes import BY_NAME
 from apportion.tasks.chain import Chain
@@ -288,22 +287,3 @@ def test_answers_that_could_not_be_judged_are_told_in_the_metrics(tmp_path, monk
     assert event["guard"] == "judge"
     assert event["seen"] == row["unscored"] * 16 >= 5
     assert "RuntimeError: the judge is away" in event["done"]
-
-
-def test_the_figures_go_to_tensorboard_as_well(tmp_path):
-    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    run = train(tmp_path / "run", steps=3, trackers=["tensorboard"])
-    [folder] = [path.parent for path in run.path.rglob("events.out.*") if "hparams" not in path.name][:1]
-    events = event_accumulator.EventAccumulator(str(folder))
-    events.Reload()
-    rows = run.rows("metrics.jsonl")
-    assert [(e.step, e.value) for e in events.Scalars("entropy")] == [
-        (row["step"], pytest.approx(row["entropy"], rel=1e-6)) for row in rows
-    ]
-
-
-def test_a_tracker_that_is_not_installed_is_refused_before_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("accelerate.utils.imports.is_wandb_available", lambda: False)
-    with pytest.raises(InputError, match="pip install wandb"):
-        train(tmp_path / "run", steps=1, trackers=["wandb"])
-    assert not (tmp_path / "run").exists()
