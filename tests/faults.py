@@ -9,7 +9,7 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -37,6 +37,23 @@ def command(*words: str) -> Work:
 
 def in_child(work: Work) -> tuple[int, str]:
     """Do work in a forked child; give its wait status and all that it said."""
+    [ended] = in_children([work])
+    return ended
+
+
+def in_children(works: Sequence[Work]) -> list[tuple[int, str]]:
+    """Do works side by side, each in a forked child; give the wait status of each and all that it said."""
+    children = [_started(work) for work in works]
+    ended = []
+    for child, reading in children:
+        with open(reading, encoding="utf-8") as pipe:
+            said = pipe.read()
+        ended.append((os.waitpid(child, 0)[1], said))
+    return ended
+
+
+def _started(work: Work) -> tuple[int, int]:
+    """The number of the child that does it, and where to read what it says."""
     reading, writing = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # from 3.12 on, where there are other threads
@@ -44,9 +61,7 @@ def in_child(work: Work) -> tuple[int, str]:
     if child == 0:
         _end_with(work, writing)
     os.close(writing)
-    with open(reading, encoding="utf-8") as pipe:
-        said = pipe.read()
-    return os.waitpid(child, 0)[1], said
+    return child, reading
 
 
 def _end_with(work: Work, writing: int) -> NoReturn:
