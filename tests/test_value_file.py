@@ -9,8 +9,6 @@ import random
 import re
 import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -32,6 +30,7 @@ from apportion.rollouts import Rollout, collate
 from apportion.tasks.chain import Chain
 from apportion.value_file import Labelled, Settings, closing_table, label
 from apportion.values.store import Stored
+from faults import in_child
 
 CHAIN = Settings(policy="embedded", task="chain", samples=2)
 MANY = replace(CHAIN, samples=None, error=0.18, at_once=5)
@@ -344,9 +343,7 @@ def test_killed_again_and_again_it_ends_with_what_one_run_would_have_given(sourc
     whole = run(source, MANY)
     count = count_in(whole.store)
 
-    said = subprocess.run([sys.executable, __file__, str(source)], capture_output=True, text=True, check=True)
-
-    kills, drawn = map(int, said.stdout.split())
+    kills, drawn = killed_and_taken_up(source)
     assert kills == len(DEATHS)
     assert source.with_name("killed.jsonl").read_bytes() == whole.target.read_bytes()
     assert count_in(source.with_name("killed.jsonl.store")) == count
@@ -357,22 +354,22 @@ DEATHS = [(Lots, "continued", 1), (Stored, "_kept", 2), (Lots, "continued", 3), 
 """After how many calls of a method each child is killed: with a lot drawn and not written, or just written."""
 
 
-def killed_and_taken_up(source: Path) -> None:
-    """Label the file in children of which all but the last are killed; print how many, and what all of them drew."""
+def killed_and_taken_up(source: Path) -> tuple[int, int]:
+    """Label the file in children of which all but the last are killed; how many, and what all of them drew."""
     log = source.with_name("drawn")
-    CausalPolicy.load("embedded")  # so that the children need not import all that it takes
-    ends = []
-    for owner, method, calls in [*DEATHS, (Stored, "close", 2)]:
-        child = os.fork()
-        if child == 0:
+
+    def labelled_until(owner: type, method: str, calls: int) -> Callable[[], None]:
+        def work() -> None:
             after_calls(Lots, "continued", lambda lot: log.open("a").write(f"{len(lot)}\n"))
             left = iter(range(calls - 1, -1, -1))
-            after_calls(owner, method, lambda _, left=left: next(left) or os.kill(os.getpid(), signal.SIGKILL))
+            after_calls(owner, method, lambda _: next(left) or os.kill(os.getpid(), signal.SIGKILL))
             label(source, source.with_name("killed.jsonl"), MANY, QUIET)
-            os._exit(0)
-        ends.append(os.waitpid(child, 0)[1])
-    assert ends[-1] == 0
-    print(ends.count(signal.SIGKILL), sum(map(int, log.read_text().split())))
+
+        return work
+
+    ends = [in_child(labelled_until(*death)) for death in [*DEATHS, (Stored, "close", 2)]]
+    assert ends[-1][0] == 0, ends[-1]
+    return [status for status, _ in ends].count(signal.SIGKILL), sum(map(int, log.read_text().split()))
 
 
 def after_calls(owner: type, name: str, then: Callable[[Any], Any]) -> None:
@@ -385,8 +382,3 @@ def after_calls(owner: type, name: str, then: Callable[[Any], Any]) -> None:
         return found
 
     setattr(owner, name, both)
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    killed_and_taken_up(Path(sys.argv[1]))

@@ -2,9 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
-import time
 
 import pytest
 from typer.testing import CliRunner
@@ -51,32 +48,6 @@ def test_a_finished_run_is_taken_up_for_more_steps_as_if_it_had_never_stopped(tm
         assert (stopped.path / name).read_bytes() == (straight.path / name).read_bytes()
 
 
-def test_a_run_killed_at_any_moment_ends_as_if_it_had_not_been(tmp_path):
-    command = [sys.executable, "-m", "apportion", "train"]
-    fresh = [*command, "--steps", "6", *(part for key in TINY for part in ("--set", f"{key}={TINY[key]}"))]
-    straight, killed = tmp_path / "straight", tmp_path / "killed"
-    subprocess.run([*fresh, "--out", straight], check=True, capture_output=True)
-    for kill_at, start in [(1, [*fresh, "--out", killed]), (3, [*command, "--resume", killed])]:
-        process = subprocess.Popen(start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_for_rows(killed / "metrics.jsonl", kill_at, process)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    finished = subprocess.run([*command, "--resume", killed], capture_output=True, text=True)
-    assert finished.returncode == 0, finished.stderr
-    for name in ("metrics.jsonl", "evaluations.json"):
-        assert (killed / name).read_bytes() == (straight / name).read_bytes()
-    assert (killed / "report.html").stat().st_size > 1000
-
-
-def wait_for_rows(path, count, process):
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        if path.exists() and path.read_text().count("\n") >= count:
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"no {count} rows came (exit status {process.poll()})")
-
-
 def test_a_row_cut_short_by_a_kill_is_dropped(tmp_path):
     run = train(tmp_path / "run", steps=2)
     whole = (run.path / "metrics.jsonl").read_bytes()
@@ -108,9 +79,35 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
 
 def test_of_two_runs_that_begin_in_one_folder_the_second_is_refused(tmp_path):
     first, second = RunFolder.new(tmp_path / "run"), RunFolder.new(tmp_path / "run")
-    (first.path / "checkpoints").mkdir(parents=True)
+    with first.begin(resolve(TINY)):
+        pass
     with pytest.raises(InputError, match="another run has just begun"), second.begin(resolve(TINY)):
         pass
+
+
+def test_a_run_that_was_killed_before_its_settings_were_written_leaves_a_folder_that_can_be_used(tmp_path):
+    path = tmp_path / "run"
+    path.mkdir()
+    for name in (".lock", ".config.toml.123.part"):
+        (path / name).touch()
+    with RunFolder.new(path).begin(resolve(TINY)):
+        assert {entry.name for entry in path.iterdir()} == {".lock", "config.toml", "checkpoints", "ledgers"}
+
+
+def test_what_a_killed_run_leaves_is_cleared_away_and_nothing_else(tmp_path):
+    run = train(tmp_path / "run", steps=2)
+    there = sorted(run.path.rglob("*"))
+    (run.checkpoints / "step-000001").mkdir()
+    for name in ("checkpoints/step-000003.part", "model.part", "model.old.part"):
+        (run.path / name).mkdir()
+        (run.path / name / "weights").touch()
+    for name in (".metrics.jsonl.123.part", "ledgers/.step-000002.jsonl.123.part"):
+        (run.path / name).touch()
+    (run.path / "mine").mkdir()
+    (run.path / "mine" / "song.part").touch()
+    with RunFolder.open(run.path).begin(run.config()):
+        pass
+    assert sorted(run.path.rglob("*")) == sorted([*there, run.path / "mine", run.path / "mine" / "song.part"])
 
 
 def test_a_run_that_another_process_is_at_is_not_taken_up(tmp_path):

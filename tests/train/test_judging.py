@@ -10,7 +10,7 @@ from apportion.errors import InputError
 from apportion.rewards.checkers import checker
 from apportion.tasks.problem import Problem
 from apportion.tasks.prompts import Prompts
-from apportion.train.judging import Verdict, complaints_of, judged
+from apportion.train.judging import Verdict, judged, refuse_if_all_failed
 
 PROBLEM = Problem("2 + 2", "4")
 
@@ -45,7 +45,8 @@ def test_an_answer_that_the_judge_fails_on_stays_unscored_and_the_others_are_jud
 ) -> None:
     found = verdicts(monkeypatch, "fine", response, "fine", response, "fine")
     assert [verdict.score for verdict in found] == [1.0, None, 1.0, None, 1.0]
-    complaints = complaints_of(found)
+    refuse_if_all_failed(found)
+    complaints = [verdict.complaint for verdict in found if verdict.complaint is not None]
     assert len(complaints) == 2
     assert all(word in complaint for complaint in complaints), complaints
 
@@ -68,13 +69,13 @@ def test_a_judge_who_was_given_up_is_asked_no_more(monkeypatch: pytest.MonkeyPat
 def test_none_is_a_verdict_and_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     found = verdicts(monkeypatch, "none", "fine")
     assert found == [Verdict(None), Verdict(1.0)]
-    assert complaints_of(found) == []
+    refuse_if_all_failed(found)
 
 
 def test_a_judge_who_fails_on_everything_is_refused_by_what_he_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"not one of 2 answers could be judged; the first: .*no mood for this"):
-        complaints_of(verdicts(monkeypatch, "raise", "raise"))
+        refuse_if_all_failed(verdicts(monkeypatch, "raise", "raise"))
 
 
 def test_nothing_asked_is_nothing_wrong() -> None:
-    assert complaints_of(judged(None, [], seconds=1.0)) == []
+    refuse_if_all_failed(judged(None, [], seconds=1.0))

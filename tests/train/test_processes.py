@@ -4,41 +4,57 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from accelerate.state import AcceleratorState
 
 from apportion.train.config import resolve
 from apportion.train.loop import Trainer
 from apportion.train.run_folder import RunFolder
 from apportion.train.start import open_run
+from faults import Work, command, in_children
 from runs import Silent
 
 TINY = {"prompts": 3, "group": 4, "chain_steps": 2, "max_new_tokens": 24, "held_out": 4, "micro_batch": 4}
 
 
-def launch(processes: int, *words: str) -> list[str]:
-    several = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
-    return [sys.executable, *(several if processes > 1 else []), "-m", "apportion", "train", *words]
-
-
-def command(out: Path, processes: int, *more: str) -> list[str]:
+def words(out: Path, *more: str) -> list[str]:
     settings = [word for key, value in TINY.items() for word in ("--set", f"{key}={value}")]
-    return launch(processes, "--out", str(out), *settings, *more)
+    return ["train", "--out", str(out), *settings, *more]
 
 
-def run(words: list[str]) -> subprocess.CompletedProcess[str]:
+def by_torchrun(processes: int, *words: str) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    return subprocess.run(words, capture_output=True, text=True, env=environment, timeout=300)
-
-
-def trained(out: Path, processes: int, *more: str) -> list[dict[str, Any]]:
-    done = run(command(out, processes, *more))
+    done = subprocess.run(
+        [*launcher, "-m", "apportion", *words], capture_output=True, text=True, env=environment, timeout=300
+    )
     assert done.returncode == 0, done.stderr[-2000:]
-    return rows(out)
+
+
+def by_forks(processes: int, *words: str) -> list[tuple[int, str]]:
+    """Exit status and words of processes that were told what `torchrun` tells them, and need import nothing."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    def one(rank: int) -> Work:
+        def run() -> None:
+            AcceleratorState._reset_state(reset_partial_state=True)  # this process may have trained alone before
+            about = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
+            os.environ |= {name: str(number) for name, number in about.items()}
+            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            command(*words)()
+
+        return run
+
+    ended = in_children([one(rank) for rank in range(processes)])
+    return [(os.waitstatus_to_exitcode(status), said) for status, said in ended]
 
 
 def rows(out: Path) -> list[dict[str, Any]]:
@@ -70,12 +86,15 @@ def by_one(out: Path, steps: int) -> list[dict[str, Any]]:
 
 
 def test_three_processes_come_to_the_numbers_of_one(tmp_path: Path) -> None:
-    assert_alike(trained(tmp_path / "three", 3, *PPO, "--steps", "2"), by_one(tmp_path / "one", 2))
+    alone = by_one(tmp_path / "one", 2)
+    for status, said in by_forks(3, *words(tmp_path / "three", *PPO, "--steps", "2")):
+        assert status == 0, said
+    assert_alike(rows(tmp_path / "three"), alone)
 
 
 def test_a_run_of_two_processes_in_shards_comes_to_the_same_and_is_taken_up_by_one(tmp_path: Path) -> None:
     out = tmp_path / "shards"
-    trained(out, 2, *PPO, *SHARDED, "--steps", "2")
+    by_torchrun(2, *words(out, *PPO, *SHARDED, "--steps", "2"))
     text = (out / "config.toml").read_text().replace("sharded = true", "sharded = false")
     (out / "config.toml").write_text(text)
     Trainer(*open_run({"steps": 3}, None, out), Silent()).train()
@@ -85,6 +104,7 @@ def test_a_run_of_two_processes_in_shards_comes_to_the_same_and_is_taken_up_by_o
 def test_what_one_process_refuses_all_refuse_and_it_is_said_once(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("precious")
-    done = run(command(tmp_path / "full", 2, "--steps", "1"))
-    assert done.returncode != 0
-    assert done.stderr.count("is not empty, and what is in it is not ours") == 1
+    (first, said), (second, nothing) = by_forks(2, *words(tmp_path / "full", "--steps", "1"))
+    assert first == second == 2
+    assert "is not empty, and what is in it is not ours" in said
+    assert "apportion:" not in nothing

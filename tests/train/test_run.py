@@ -1,6 +1,7 @@
 """Whole runs on the embedded model: what is learnt, and what is written down of it."""
 
 import json
+import time
 
 import pytest
 import torch
@@ -290,20 +291,34 @@ def test_answers_that_could_not_be_judged_are_told_in_the_metrics(tmp_path, monk
     assert "RuntimeError: the judge is away" in event["done"]
 
 
-def test_the_figures_go_to_tensorboard_as_well(tmp_path):
-    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    run = train(tmp_path / "run", steps=3, trackers=["tensorboard"])
-    [folder] = [path.parent for path in run.path.rglob("events.out.*") if "hparams" not in path.name][:1]
-    events = event_accumulator.EventAccumulator(str(folder))
-    events.Reload()
-    rows = run.rows("metrics.jsonl")
-    assert [(e.step, e.value) for e in events.Scalars("entropy")] == [
-        (row["step"], pytest.approx(row["entropy"], rel=1e-6)) for row in rows
-    ]
+def test_continuations_that_the_judge_fails_on_are_left_unscored_and_told(tmp_path, monkeypatch):
+    real, calls = Chain.score, iter(range(10_000))
+
+    def score(task, problem, response):
+        number = next(calls)
+        if number >= 8 + 16 and number % 5 == 0:  # behind the test before the run, and behind the answers
+            raise RuntimeError("the judge is away")
+        if number == 8 + 16 + 1:
+            time.sleep(2)
+        return real(task, problem, response)
+
+    monkeypatch.setattr(Chain, "score", score)
+    settings = {"steps": 1, "recipe": "vineppo", "mc_samples": 6, "judge_timeout": 0.5}
+    row = train(tmp_path / "run", **settings).rows("metrics.jsonl")[0]
+    [event] = row["events"]
+    assert event["guard"] == "judge"
+    assert event["seen"] > 20
+    assert row["unscored"] == 0
 
 
-def test_a_tracker_that_is_not_installed_is_refused_before_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("accelerate.utils.imports.is_wandb_available", lambda: False)
-    with pytest.raises(InputError, match="pip install wandb"):
-        train(tmp_path / "run", steps=1, trackers=["wandb"])
-    assert not (tmp_path / "run").exists()
+def test_a_judge_who_fails_on_all_continuations_ends_the_run_by_what_he_said(tmp_path, monkeypatch):
+    real, calls = Chain.score, iter(range(10_000))
+
+    def score(task, problem, response):
+        if next(calls) >= 8 + 16:
+            raise RuntimeError("the judge is away")
+        return real(task, problem, response)
+
+    monkeypatch.setattr(Chain, "score", score)
+    with pytest.raises(InputError, match="could be judged; the first: the judge raised RuntimeError: the judge is"):
+        train(tmp_path / "run", recipe="vineppo", steps=1, mc_samples=2)

@@ -2,6 +2,17 @@
 
 from apportion.files.formats import FORMATS, load
 from apportion.files.rows import SCHEMA, row_of, save
-from apportion.files.storage import Row, read_rows, write_atomically, write_rows
+from apportion.files.storage import Row, not_written, read_rows, write_atomically, write_rows
 
-__all__ = ["FORMATS", "SCHEMA", "Row", "load", "read_rows", "row_of", "save", "write_atomically", "write_rows"]
+__all__ = [
+    "FORMATS",
+    "SCHEMA",
+    "Row",
+    "load",
+    "not_written",
+    "read_rows",
+    "row_of",
+    "save",
+    "write_atomically",
+    "write_rows",
+]

@@ -46,7 +46,10 @@ def write_rows(path: str | Path, rows: Sequence[Row]) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside the target, then move into place: nobody ever sees half a file."""
+    """Write beside the target, then move into place: nobody ever sees half a file.
+
+    Raises InputError with the reason where that cannot be done, as on a full disk.
+    """
     if not path.parent.is_dir():
         raise InputError(f"{path}: the folder {path.parent} does not exist")
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -56,8 +59,17 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
+    except OSError as error:
+        raise not_written(path, error) from error
     finally:
         beside.unlink(missing_ok=True)
+
+
+def not_written(path: Path, error: Exception) -> InputError:
+    """Says that a file or folder could not be written, and why; torch hides what the system said behind its own."""
+    behind = next((each for each in (error, error.__context__) if isinstance(each, OSError) and each.strerror), None)
+    reason = behind.strerror if behind else str(error).partition("\n")[0]
+    return InputError(f"{path}: could not be written: {reason}")
 
 
 def _ending(path: Path, known: Iterable[str]) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import isnan, nan
+from typing import TypeVar
 
 import torch
 
@@ -24,9 +25,11 @@ from apportion.train import trees
 from apportion.train.config import TrainConfig
 from apportion.train.difficulty import more_answers
 from apportion.train.figures import PassRate, pass_rate
-from apportion.train.judging import Verdict, complaints_of, judged
+from apportion.train.judging import Verdict, judged, refuse_if_all_failed
 
 GYM = "gym:"
+
+Item = TypeVar("Item")
 
 
 def make_task(config: TrainConfig) -> Task:
@@ -141,16 +144,21 @@ class Collector:
         """The same rollouts with the judge's outcome; NaN where it could not score."""
         outcome, groups = rollouts.outcome.tolist(), rollouts.groups.tolist()
         unscored = [n for n, score in enumerate(outcome) if isnan(score)]  # what was judged before keeps its score
-
-        def ask(rows: Sequence[int]) -> list[Verdict]:
-            asked = [(problems[groups[n]], rollouts.response(n)) for n in rows]
-            return judged(self.task, asked, self.config.judge_timeout)
-
-        verdicts = self.policy.across.spread(unscored, ask)
-        self.complaints.extend(complaints_of(verdicts))
+        verdicts = self.judged(unscored, lambda n: (problems[groups[n]], rollouts.response(n)))
+        refuse_if_all_failed(verdicts)
         for n, verdict in zip(unscored, verdicts, strict=True):
             outcome[n] = nan if verdict.score is None else verdict.score
         return rollouts.with_outcome(torch.tensor(outcome, dtype=torch.float32, device=rollouts.tokens.device))
+
+    def judged(self, items: Sequence[Item], question: Callable[[Item], tuple[Problem, str]]) -> list[Verdict]:
+        """The judge's verdicts on items, of which each process asks about its share; what he fails on is kept."""
+
+        def ask(share: Sequence[Item]) -> list[Verdict]:
+            return judged(self.task, [question(item) for item in share], self.config.judge_timeout)
+
+        verdicts = self.policy.across.spread(items, ask)
+        self.complaints.extend(verdict.complaint for verdict in verdicts if verdict.complaint is not None)
+        return verdicts
 
     def answer(self, tokens: Sequence[int], prompt_length: int) -> str:
         text, offsets = self.policy.spell(tokens)

@@ -56,9 +56,8 @@ def _answer(
             answers.put(Verdict(None, f"the judge raised {type(error).__name__}: {error}"))
 
 
-def complaints_of(verdicts: Sequence[Verdict]) -> list[str]:
-    """What went wrong; raises InputError with the first complaint where nothing went well."""
+def refuse_if_all_failed(verdicts: Sequence[Verdict]) -> None:
+    """Raise InputError with the first complaint where the judge failed on everything."""
     found = [verdict.complaint for verdict in verdicts if verdict.complaint is not None]
     if found and len(found) == len(verdicts):
         raise InputError(f"not one of {len(verdicts)} answers could be judged; the first: {found[0]}")
-    return found

@@ -2,7 +2,7 @@
 
 config.toml         every setting, as resolved
 metrics.jsonl       one row a step; the same bytes for the same config and machine, interrupted or not
-timings.jsonl       one row a step: seconds by phase and tokens a second
+timings.jsonl       one row a step: seconds by phase and tokens a second; a step killed behind its checkpoint has none
 evaluations.json    held-out pass rates before and after
 ledgers/            sampled batches with all their credit
 checkpoints/        the newest state of policy, optimiser and step
@@ -25,15 +25,16 @@ import torch
 from filelock import FileLock, Timeout
 
 from apportion.errors import InputError
-from apportion.files import read_rows, write_atomically
+from apportion.files import not_written, read_rows, write_atomically
 from apportion.train.config import TrainConfig, read_toml, resolve, to_toml
 
 State = dict[str, Any]
 
 STEP = "step-"
 """A checkpoint's folder is named by this and the steps that were taken."""
+LOCK = ".lock"
 PART = ".part"
-"""Ending of a folder that is still being written, or whose writing was cut short."""
+"""Ending of what is still being written, or whose writing was cut short."""
 
 
 class RunFolder:
@@ -41,6 +42,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._is_new = False
         self.ledgers = self.path / "ledgers"
         self.checkpoints = self.path / "checkpoints"
         self.model = self.path / "model"
@@ -54,8 +56,9 @@ class RunFolder:
             raise InputError(f"{path}: holds a run already; take it up with --resume, or give another --out")
         if run.path.exists() and not run.path.is_dir():
             raise InputError(f"{path}: is a file; --out names a folder")
-        if run.path.exists() and any(run.path.iterdir()):
+        if run.path.exists() and not all(_of_a_beginning(entry) for entry in run.path.iterdir()):
             raise InputError(f"{path}: is not empty, and what is in it is not ours; give another --out")
+        run._is_new = True
         return run
 
     @classmethod
@@ -72,34 +75,52 @@ class RunFolder:
 
     @contextmanager
     def begin(self, config: TrainConfig) -> Iterator[None]:
-        """Make the folders, take the run for this process, and write down the settings.
+        """Take the run for this process, write down the settings, and clear away what a killed process left.
 
         Raises InputError when another process has begun or taken up a run in the folder meanwhile.
         """
-        if not (self.path / "config.toml").exists():
-            try:
-                self.checkpoints.mkdir(parents=True)
-            except FileExistsError as error:
-                raise InputError(f"{self.path}: another run has just begun here; give another --out") from error
-        self.ledgers.mkdir(exist_ok=True)
-        lock = FileLock(self.path / ".lock")  # the system lets go of it however this process ends
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.path / LOCK)  # the system lets go of it however this process ends
         try:
             held = lock.acquire(timeout=0)
         except Timeout as error:
             raise InputError(f"{self.path}: another process is training here; wait for it, or end it") from error
         with held:
+            if self._is_new and (self.path / "config.toml").exists():
+                raise InputError(f"{self.path}: another run has just begun here; give another --out")
+            self._is_new = False
             write_atomically(self.path / "config.toml", to_toml(config).encode())
+            self._clear()
+            self.checkpoints.mkdir(exist_ok=True)
+            self.ledgers.mkdir(exist_ok=True)
             yield
+
+    def _clear(self) -> None:
+        """Remove what was being written, and checkpoints that a newer one has replaced."""
+        for folder in (self.path, self.ledgers, self.checkpoints):
+            for left in folder.glob(f"*{PART}"):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+        newest = self._newest()
+        for other in self.checkpoints.glob(f"{STEP}*"):
+            if other != newest:
+                shutil.rmtree(other)
 
     def append(self, name: str, row: dict[str, Any]) -> None:
         """Add a row to metrics.jsonl or timings.jsonl, NaN and inf as null; it is on disk when this returns."""
         row = {
             key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()
         }
-        with open(self.path / name, "a", encoding="utf-8") as file:
-            file.write(json.dumps(row, allow_nan=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        path = self.path / name
+        before = path.stat().st_size if path.exists() else 0
+        try:
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(row, allow_nan=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            if path.exists():
+                os.truncate(path, before)
+            raise not_written(path, error) from error
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         path = self.path / name
@@ -135,12 +156,11 @@ class RunFolder:
 
         def write(folder: Path) -> None:
             save_model(folder)
-            torch.save(state, folder / "state.pt")
+            with open(folder / "state.pt", "wb") as file:  # torch opens files so that it cannot say what went wrong
+                torch.save(state, file)
 
         self._write_folder(target, write)
-        for other in self.checkpoints.glob(f"{STEP}*"):
-            if other != target:
-                shutil.rmtree(other)
+        self._clear()
 
     def newest_checkpoint(self) -> tuple[Path, State] | None:
         """The folder of the newest whole checkpoint with its state; None when there is none yet."""
@@ -166,19 +186,27 @@ class RunFolder:
         self._write_folder(self.model, save_model)
 
     def _write_folder(self, target: Path, write: Callable[[Path], object]) -> None:
-        beside = target.with_name(target.name + PART)
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
+        """Write a folder beside the target, then let it take the target's place."""
+        beside, before = (target.with_name(f"{target.name}{ending}{PART}") for ending in ("", ".old"))
         try:
+            beside.mkdir(parents=True)
             write(beside)
+            for path in beside.rglob("*"):
+                if path.is_file():
+                    with open(path, "rb") as file:
+                        os.fsync(file.fileno())
         except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by the writer
-            raise InputError(f"{target}: could not be written: {str(error).splitlines()[0]}") from error
-        for file in beside.rglob("*"):
-            if file.is_file():
-                with open(file, "rb") as handle:
-                    os.fsync(handle.fileno())
-        shutil.rmtree(target, ignore_errors=True)
+            shutil.rmtree(beside, ignore_errors=True)
+            raise not_written(target, error) from error
+        if target.exists():
+            target.rename(before)
         beside.rename(target)
+        shutil.rmtree(before, ignore_errors=True)
+
+
+def _of_a_beginning(entry: Path) -> bool:
+    """Whether it is what a run leaves that was killed before its settings were there."""
+    return entry.name == LOCK or (entry.name.startswith(".config.toml.") and entry.suffix == PART)
 
 
 def _step_of(line: str, path: Path) -> int:

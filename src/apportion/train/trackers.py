@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from apportion.errors import InputError
+from apportion.files import write_atomically
 
 
 class Trackers:
@@ -33,17 +35,31 @@ class Trackers:
         for name in self._names:
             made = LOGGER_TYPE_TO_CLASS[name]
             place = {"logging_dir": self._folder} if made.requires_logging_directory else {}
-            own = {"dir": str(self._folder), "name": self._folder.name} if name == "wandb" else {}
-            tracker = made("apportion", **place, **own)
-            if hasattr(tracker, "start"):
-                tracker.start()
-            tracker.store_init_configuration(told)
+            try:
+                tracker = made("apportion", **place, **self._known_by(name))
+                if hasattr(tracker, "start"):
+                    tracker.start()
+                tracker.store_init_configuration(told)
+            except Exception as error:  # whatever a package raises that is too old, or whose server is not there
+                raise InputError(f"tracker {name} could not be opened: {error or type(error).__name__}") from error
             self._open.append(tracker)
         try:
             yield
         finally:
             for tracker in self._open:
                 tracker.finish()
+
+    def _known_by(self, name: str) -> dict[str, Any]:
+        """What a tracker that keeps many runs knows this one by, from when it is begun until it is taken up again."""
+        if name not in ("wandb", "trackio"):
+            return {}
+        file = self._folder / ".tracked-as"
+        if not file.exists():
+            write_atomically(file, secrets.token_hex(4).encode())
+        known_as = file.read_text(encoding="utf-8")
+        if name == "wandb":
+            return {"dir": str(self._folder), "name": self._folder.name, "id": known_as, "resume": "allow"}
+        return {"name": f"{self._folder.name}-{known_as}", "resume": "allow"}
 
     def stepped(self, step: int, *rows: dict[str, Any]) -> None:
         """Tell the numbers of a step."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import torch
 from jaxtyping import Float
@@ -16,10 +16,11 @@ from apportion.steps.grid import StepMap
 from apportion.tasks.chain import exact_value, judge_steps
 from apportion.tasks.problem import Problem
 from apportion.train.collect import Collector, chance
+from apportion.train.judging import Verdict, refuse_if_all_failed
 from apportion.values import belief, boundaries
 from apportion.values.baselines import Value
 from apportion.values.belief import sample_mean
-from apportion.values.engine import Engine
+from apportion.values.engine import Drawn, Engine, Prefix, Wanted
 from apportion.values.likelihood import Asked, likelihood
 from apportion.values.monte_carlo import MonteCarlo, Score, prefixes_before_steps
 from apportion.values.rules import adaptive, uniform
@@ -53,14 +54,46 @@ def continued(
     collector: Collector, problems: Sequence[Problem], step: int, purpose: str, factor: float = 1.0
 ) -> tuple[Engine, Score]:
     """The policy as an engine, at `factor` times its temperature, and the judge of what it makes."""
-    prompts = [collector.policy.encode(problem.prompt) for problem in problems]
     sampling = collector.sampling(temperature=collector.config.temperature * factor)
+    made = _Judged(InProcess(collector.policy, sampling, collector.generator(step, purpose)), collector, problems)
+    return made, made.score
 
-    def score(group: Hashable, tokens: Sequence[int]) -> float | None:
-        assert isinstance(group, int)
-        return collector.task.score(problems[group], collector.answer(tokens, len(prompts[group])))
 
-    return InProcess(collector.policy, sampling, collector.generator(step, purpose)), score
+class _Judged:
+    """The policy as an engine, and the judge of what it makes: he is asked about all of a round at once.
+
+    So every continuation is judged by one process, and one that he fails on stays unscored, as an answer does.
+    """
+
+    def __init__(self, engine: Engine, collector: Collector, problems: Sequence[Problem]) -> None:
+        self._engine, self._collector, self._problems = engine, collector, problems
+        self._prompts = [collector.policy.encode(problem.prompt) for problem in problems]
+        self._verdicts: list[Verdict] = []
+        self._told = 0
+
+    @property
+    def fingerprint(self) -> str:
+        return self._engine.fingerprint
+
+    def limit(self, prefix: Prefix) -> int:
+        return self._engine.limit(prefix)
+
+    def draw(self, wanted: Sequence[Wanted]) -> Iterator[Drawn]:
+        found = list(self._engine.draw(wanted))
+        self._verdicts += self._collector.judged([(wanted[one.of].prefix, one.tokens) for one in found], self._question)
+        refuse_if_all_failed(self._verdicts)
+        yield from found
+
+    def score(self, group: Hashable, tokens: Sequence[int]) -> float | None:
+        """Of what was drawn, in its order."""
+        self._told += 1
+        return self._verdicts[self._told - 1].score
+
+    def _question(self, answer: tuple[Prefix, Sequence[int]]) -> tuple[Problem, str]:
+        prefix, more = answer
+        assert isinstance(prefix.group, int)
+        text = self._collector.answer([*prefix.tokens, *more], len(self._prompts[prefix.group]))
+        return self._problems[prefix.group], text
 
 
 def by_likelihood(collector: Collector, problems: Sequence[Problem], step: int) -> Value:
