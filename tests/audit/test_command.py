@@ -136,6 +136,9 @@ def test_the_verdict_says_who_spreads_what_cannot_be_told_apart_and_when_nobody_
     ]
     hopeless = verdict(audit(subject, ["whole", "random"]))
     assert hopeless[0].startswith("keep none: no method finds the key step more often than chance, 25 %")
+    assert verdict(audit(subject, ["drop", "whole", "argmin"]))[-1] == (
+        "these spread their weight on steps that changed nothing: whole 75 %, argmin 100 %"
+    )
 
 
 def test_an_audit_without_a_lost_answer_says_so(tmp_path: Path) -> None:

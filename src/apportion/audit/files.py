@@ -53,7 +53,7 @@ def from_file(
         sources |= _asked(policy, answers, (batch, steps), kind.lead, seed, progress)
     subject = Subject(
         name=path.stem,
-        about=f"{kind.name}: {len(answers)} answers, the first wrong step marked by people",
+        about=f"{kind.name}: {len(answers)} answers, the first wrong step {kind.marked}",
         rollouts=batch,
         steps=steps,
         truth=truth,

@@ -1,4 +1,4 @@
-"""Files of answers in which people marked the first wrong step.
+"""Files of answers whose first wrong step is known: people marked it, or (PRMBench) it was put there.
 
 What a row is, is seen by its fields:
 
@@ -44,7 +44,7 @@ class Labelled:
 class Format:
     """How a data set writes an answer. label: the field by which it is known, and the reader of its first error.
 
-    lead: words that lead over to the reference answer.
+    lead: words that lead over to the reference answer. marked: by whom its first wrong step was.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Format:
     first: int
     reference: str
     lead: str = "\nSo the answer is"
+    marked: str = "marked by people"
 
 
 FORMATS = (
@@ -61,7 +62,11 @@ FORMATS = (
         "MR-GSM8K", "question", "model_output_steps", "model_output_solution_first_error_step", 1, "ground_truth_answer"
     ),
     Format("BIG-Bench Mistake", "input", "steps", "mistake_index", 0, "target"),
-    Format("PRMBench", "modified_question", "modified_process", "error_steps", 1, "original_process", lead=""),
+    Format(
+        *("PRMBench", "modified_question", "modified_process", "error_steps", 1, "original_process"),
+        lead="",
+        marked="put there by a model and kept by a filter",
+    ),
     Format("ProcessBench", "problem", "steps", "label", 0, "answer"),
     Format("labelled steps", "prompt", "steps", "first_error", 0, "answer"),
 )

@@ -122,7 +122,7 @@ def _spearman(x: Float[Tensor, " S"], y: Float[Tensor, " S"], counts: Float[Tens
 
 
 def _ranks(entries: Float[Tensor, " S"], counts: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
-    """The rank of each entry where each is there so many times."""
+    """The rank of each entry, less a half, where each is there so many times."""
     distinct, place = torch.unique(entries, return_inverse=True)
     there = torch.zeros(len(counts), len(distinct), dtype=counts.dtype).index_add_(1, place, counts)
-    return (there.cumsum(1) - there + (there + 1) / 2)[:, place]
+    return (there.cumsum(1) - there / 2)[:, place]

@@ -28,7 +28,12 @@ def verdict(audit: Audit) -> list[str]:
         level = [one for one in audit.judged if one is not best and not one.knows and not _worse(audit, one)]
         if level:
             said.append("not told apart from it: " + ", ".join(f"{one.name} ({_price(one, best)})" for one in level))
-    said += [_spreading(one) for one in audit.judged if one is not best and _spreads(one)]
+    spreading = [one for one in audit.judged if one.name != "random" and _spreads(one)]
+    if len(spreading) > 1:
+        shares = ", ".join(f"{one.name} {_idle(one)}" for one in spreading)
+        said.append(f"these spread their weight on steps that changed nothing: {shares}")
+    elif spreading:
+        said.append(f"{spreading[0].name} spreads {_idle(spreading[0])} of its weight on steps that changed nothing")
     if knowing := [f"{one.name} ({percent(one)})" for one in audit.judged if one.knows]:
         said.append(f"made from the truth, and so no choice: {', '.join(knowing)}")
     return said
@@ -52,6 +57,5 @@ def _spreads(one: Judged) -> bool:
     return not one.knows and one.figures["idle_share"].value >= WASTEFUL
 
 
-def _spreading(one: Judged) -> str:
-    share = one.figures["idle_share"].value
-    return f"{one.name} spreads {100 * share:.0f} % of its weight on steps that changed nothing"
+def _idle(one: Judged) -> str:
+    return f"{100 * one.figures['idle_share'].value:.0f} %"
