@@ -15,7 +15,7 @@ from apportion.errors import ApportionError
 COMMANDS = (
     *(training.train, training.config),
     *(crediting.credit, crediting.value),
-    *(judging.lint,),
+    *(judging.lint, judging.compare),
     *(showing.explain,),
 )
 app = typer.Typer(
@@ -26,6 +26,10 @@ app = typer.Typer(
 )
 for command in COMMANDS:
     app.command()(command)
+
+experiment = typer.Typer(help="Small experiments, from training to the page that shows what came out.")
+experiment.command("credit")(judging.experiment_credit)
+app.add_typer(experiment, name="experiment")
 
 
 def main() -> None:
