@@ -24,7 +24,9 @@ import torch
 
 from apportion import doctor, losses, recipes
 from apportion.doctor import Finding
+from apportion.policy.sampling import Sample
 from apportion.rewards.mixing import AS_GIVEN, at_end
+from apportion.rollouts import Rollout, collate
 from apportion.tasks.chain import Chain
 from apportion.train.collect import Collector
 from apportion.train.config import resolve
@@ -86,29 +88,52 @@ def at_another_temperature() -> AbstractContextManager[Any]:
 
 
 def with_tool(masked: bool) -> Callable[[], AbstractContextManager[Any]]:
-    """A tool writes into every answer behind its first line; masked: and its tokens count as not sampled."""
-    right = Collector._rollout
+    """A tool writes into every answer behind its first line, and the policy goes on; masked: its tokens are known."""
+    right = Collector._ask
 
-    def with_a_tool(self, prompt, sample, group, number):
-        rollout = right(self, prompt, sample, group, number)
-        ends = (n + 1 for n, (start, end) in enumerate(rollout.offsets) if "\n" in rollout.text[start:end])
-        at = next(ends, len(rollout.tokens))  # a prompt has no line end
-        seed = zlib.crc32(rollout.text.encode())
-        said = [prompt[(seed + 3 * n) % len(prompt)] for n in range(TOOL)]
-        tokens = [*rollout.tokens[:at], *said, *rollout.tokens[at:]]
-        text, offsets = self.policy.spell(tokens)
-        after = len(rollout.tokens) - at
-        return replace(
-            rollout,
-            tokens=tokens,
-            action_mask=[*rollout.action_mask[:at], *[not masked] * TOOL, *rollout.action_mask[at:]],
-            logprobs=[*rollout.logprobs[:at], *[float("nan") if masked else 0.0] * TOOL, *rollout.logprobs[at:]],
-            turns=[0] * len(prompt) + [1] * (at - len(prompt)) + [2] * TOOL + [3] * after,
-            text=text,
-            offsets=offsets,
-        )
+    def with_a_tool(self, problems, answers, generator):
+        rows = [up_to_the_tool(row, masked) for row in right(self, problems, answers, generator).rows()]
+        most = self.config.max_new_tokens
+        limits = [most - sum(row.action_mask) + (0 if masked else TOOL) for row in rows]
+        samples = self.policy.sample([list(row.tokens) for row in rows], self.sampling(), generator, limits)
+        return collate([gone_on(self, *pair) for pair in zip(rows, samples, strict=True)])
 
-    return lambda: patch.object(Collector, "_rollout", with_a_tool)
+    return lambda: patch.object(Collector, "_ask", with_a_tool)
+
+
+def up_to_the_tool(row: Rollout, masked: bool) -> Rollout:
+    """The first line of an answer, and what the tool says to it: tokens of the prompt, here and there."""
+    first = row.action_mask.index(True)
+    ends = (n + 1 for n, (start, end) in enumerate(row.offsets) if n >= first and "\n" in row.text[start:end])
+    at = next(ends, first + 1)
+    seed = zlib.crc32(repr(row.tokens).encode())
+    said = [row.tokens[(seed + 3 * n) % first] for n in range(TOOL)]
+    return replace(
+        row,
+        tokens=[*row.tokens[:at], *said],
+        action_mask=[*row.action_mask[:at], *[not masked] * TOOL],
+        logprobs=[*row.logprobs[:at], *[float("nan") if masked else 0.0] * TOOL],
+        turns=[0] * first + [1] * (at - first) + [2] * TOOL,
+        text=None,
+        offsets=None,
+    )
+
+
+def gone_on(collector: Collector, row: Rollout, sample: Sample) -> Rollout:
+    """The same with what the policy sampled behind the tool's words."""
+    more = len(sample.tokens)
+    tokens = [*row.tokens, *sample.tokens]
+    text, offsets = collector.policy.spell(tokens)
+    return replace(
+        row,
+        tokens=tokens,
+        action_mask=[*row.action_mask, *[True] * more],
+        logprobs=[*row.logprobs, *sample.logprobs],
+        turns=[*row.turns, *[3] * more],
+        ended=sample.ended,
+        text=text,
+        offsets=offsets,
+    )
 
 
 def nearly_alike(right: float, said: str) -> float:
