@@ -15,7 +15,7 @@ from apportion.errors import ApportionError
 COMMANDS = (
     *(training.train, training.config),
     *(crediting.credit, crediting.value),
-    *(judging.lint,),
+    *(judging.lint, judging.doctor),
     *(showing.explain,),
 )
 app = typer.Typer(

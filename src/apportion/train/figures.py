@@ -83,7 +83,7 @@ def _of_rewards(ledger: Ledger) -> Figures:
     votes = ledger.rollouts.votes
     reward = ledger.reward.sum(1)[votes].double()
     groups = ledger.rollouts.groups[votes]
-    spreads = [reward[groups == g].std(correction=0) for g in groups.unique()]
+    spreads = [reward[groups == g].std(correction=0) for g in sorted(set(groups.tolist()))]
     return {
         "reward_lowest": float(reward.min()) if len(reward) else None,
         "reward_highest": float(reward.max()) if len(reward) else None,
