@@ -21,7 +21,8 @@ class Check:
 
     looks: what it looks at and from when on it speaks. needs: figures; `a or b` needs one of the two.
     log: what would have to be logged, in the words of trainers. causes: codes of findings that explain this one.
-    spared: "" or why a run has nothing to do with this. fewest: steps that it takes.
+    spared: "" or why a run has nothing to do with this. fewest: steps that it takes; of 0, what
+    was logged need not be a number.
     """
 
     code: str
@@ -43,7 +44,8 @@ class Check:
 
     def cannot(self, history: History) -> str:
         """Why it cannot be run on this history, "" where it can."""
-        missing = [need for need in self.needs if not any(history.has(name) for name in need.split(" or "))]
+        there = history.has if self.fewest else history.logged
+        missing = [need for need in self.needs if not any(there(name) for name in need.split(" or "))]
         if missing:
             return f"not logged: {', '.join(missing)}"
         most = max((len(history.series(name).values) for need in self.needs for name in need.split(" or ")), default=0)

@@ -78,7 +78,7 @@ class History:
         return cls(kind, steps, columns, dict(settings or {}), broken, names.sources(called))
 
     @classmethod
-    def of_columns(cls, columns: Mapping[str, Sequence[float | None]], **settings: Any) -> History:
+    def of_columns(cls, columns: Mapping[str, Sequence[Any]], **settings: Any) -> History:
         """Make one of columns of equal length; without a column `step`, steps are numbered from 0."""
         sizes = {len(column) for column in columns.values()}
         if len(sizes) != 1:
@@ -89,6 +89,10 @@ class History:
     def has(self, name: str) -> bool:
         """Whether the run has any entry of a figure."""
         return bool(self.series(name).values)
+
+    def logged(self, name: str) -> bool:
+        """Whether the run has a figure, though it may never have been a number."""
+        return name in self.sources
 
     def series(self, name: str) -> Series:
         """A figure, at the steps that have it."""

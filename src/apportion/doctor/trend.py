@@ -5,31 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
+Numbers = Sequence[float] | Sequence[int]
+
 FEWEST = 8
 """Steps under which nothing is said of a trend."""
 
 
-def first(values: Sequence[float]) -> float:
+def first(values: Numbers) -> float:
     """The median of the first third."""
     return median(values[: max(1, len(values) // 3)])
 
 
-def last(values: Sequence[float]) -> float:
+def last(values: Numbers) -> float:
     """The median of the last third."""
     return median(values[-max(1, len(values) // 3) :])
 
 
-def change(values: Sequence[float]) -> float:
+def change(values: Numbers) -> float:
     """From the median of the first third to that of the last."""
     return last(values) - first(values)
 
 
-def with_time(values: Sequence[float]) -> float:
+def with_time(values: Numbers) -> float:
     """Spearman's correlation with the step: 1 = only ever up, -1 = only ever down."""
     return spearman(range(len(values)), values)
 
 
-def spearman(one: Sequence[float], other: Sequence[float]) -> float:
+def spearman(one: Numbers, other: Numbers) -> float:
     """Spearman's rank correlation; 0 where one of the two is all alike.
 
     >>> spearman([1, 2, 3, 4], [1, 4, 9, 16])
@@ -38,7 +40,7 @@ def spearman(one: Sequence[float], other: Sequence[float]) -> float:
     return pearson(_ranks(one), _ranks(other))
 
 
-def pearson(one: Sequence[float], other: Sequence[float]) -> float:
+def pearson(one: Numbers, other: Numbers) -> float:
     """Pearson's correlation; 0 where one of the two is all alike."""
     means = [sum(column) / len(column) if len(column) else 0.0 for column in (one, other)]
     left, right = ([entry - mean for entry in column] for column, mean in zip((one, other), means, strict=True))
@@ -46,16 +48,16 @@ def pearson(one: Sequence[float], other: Sequence[float]) -> float:
     return float(sum(a * b for a, b in zip(left, right, strict=True)) / scale**0.5) if scale else 0.0
 
 
-def rose(values: Sequence[float], by: float) -> bool:
+def rose(values: Numbers, by: float) -> bool:
     """Whether it went up by at least `by`, and not by chance: the later, the higher."""
     return len(values) >= FEWEST and change(values) >= by and with_time(values) > 0.4
 
 
-def fell(values: Sequence[float], by: float) -> bool:
+def fell(values: Numbers, by: float) -> bool:
     return rose([-value for value in values], by)
 
 
-def _ranks(column: Sequence[float]) -> list[float]:
+def _ranks(column: Numbers) -> list[float]:
     """Ranks from 0; those that are alike share their mean rank."""
     order = sorted(range(len(column)), key=column.__getitem__)
     ranks = [0.0] * len(column)

@@ -59,7 +59,7 @@ def stable(history: History) -> Finding | None:
     solved = bool(passed.values) and passed.last >= SOLVED
     return Finding(
         "note" if solved else ("warning" if history.improved else "error"),
-        f"advantages have size {size.last:.2g} on average while the loss falls from {loss.first:.3g} to {loss.last:.3g}",
+        f"advantages are {size.last:.2g} in size while the loss falls from {loss.first:.3g} to {loss.last:.3g}",
         {"mean_abs_advantage": size.last, "loss_change": trend.change(loss.values)},
         size.span(lambda entry: entry < 0.01),
     )

@@ -28,7 +28,7 @@ def not_finite(history: History) -> Finding | None:
     return Finding(
         "error" if len(steps) > 0.02 * len(history.steps) else "warning",
         f"{what} was no number at {len(steps)} of {len(history.steps)} steps",
-        {"steps": len(steps), "of": len(history.steps)},
+        {"steps": float(len(steps)), "of": float(len(history.steps))},
         (steps[0], steps[-1]),
         (*sorted(where), *([skipped.called] if skipped.called and any(skipped.values) else [])),
     )
@@ -45,7 +45,7 @@ def tool_mask(history: History) -> Finding | None:
         return None
     surprise = history.series("surprise_over_entropy")
     also = (
-        f"; and what counts as sampled is {surprise.last:.1f} times as surprising as what is"
+        f"; and what counts as sampled surprises the policy {surprise.last:.1f} times as much as samples do"
         if surprise.values and surprise.last > SURPRISED[1]
         else ""
     )
@@ -100,7 +100,7 @@ NOT_FINITE = Check(
     log="loss and grad_norm of every step (TRL, verl and apportion do)",
     run=not_finite,
     causes=("D04",),
-    fewest=1,
+    fewest=0,
 )
 TOOL_MASK = Check(
     code="D02",
