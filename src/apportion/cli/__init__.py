@@ -9,13 +9,14 @@ from typing import Any
 
 import typer
 
-from apportion.cli import crediting, judging, showing, training
+from apportion.cli import comparing, crediting, judging, showing, training
 from apportion.errors import ApportionError
 
 COMMANDS = (
     *(training.train, training.config),
     *(crediting.credit, crediting.value),
-    *(judging.lint, judging.compare),
+    *(judging.lint, judging.doctor),
+    *(comparing.compare,),
     *(showing.explain,),
 )
 app = typer.Typer(
@@ -28,7 +29,7 @@ for command in COMMANDS:
     app.command()(command)
 
 experiment = typer.Typer(help="Small experiments, from training to the page that shows what came out.")
-experiment.command("credit")(judging.experiment_credit)
+experiment.command("credit")(comparing.experiment_credit)
 app.add_typer(experiment, name="experiment")
 
 
