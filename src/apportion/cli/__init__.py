@@ -16,7 +16,7 @@ COMMANDS = (
     *(training.train, training.config),
     *(crediting.credit, crediting.value),
     *(judging.lint,),
-    *(showing.explain,),
+    *(showing.view, showing.explain),
 )
 app = typer.Typer(
     help="Token-level credit in reinforcement learning of language models.",
