@@ -90,7 +90,7 @@ def test_findings_are_shown_with_evidence_and_remedy_and_stay_text(tmp_path: Pat
 
     words = re.sub(r"<[^>]*>|\s+", " ", page.source[page.source.index('<section id="findings"') :])
     assert "error AP01 &lt;b&gt;KL kl 0.1235 Remedy beta / 10" in " ".join(words.split())
-    assert 'class="finding note"' in page.source
+    assert 'class="finding level-note"' in page.source
     assert "b" not in page.tags
 
 

@@ -3,7 +3,7 @@
 const LONG = 400; // tokens; longer answers stand below each other
 const AT_ONCE = 6000; // tokens that are drawn before one scrolls to them
 const TABLE = 300; // rows of a table of steps
-const pip = ({ outcome }) => make("span", "pip " + (outcome === null ? "unscored" : outcome >= PASS ? "passed" : ""));
+const pip = (answer) => make("span", "pip " + (answer.outcome === null ? "unscored" : good(answer) ? "passed" : ""));
 const bodies = new Map();
 
 /** The answers of a group with all their columns; read when somebody first looks at it. */
@@ -15,25 +15,26 @@ function bodyOf(shelf, group) {
     const found = text ? JSON.parse(text) : { prompt: { id: [], text: null }, answers: [] };
     const answers = found.answers.map((body, n) => {
       const of = spread(body.of);
-      return { ...entries[n], ...body, of, advantage: body.advantage && spread(body.advantage), count: entries[n].steps, sampled: entries[n].tokens, entry: entries[n] };
+      return { ...entries[n], ...body, among: entries[n].among, of, advantage: body.advantage && spread(body.advantage), count: entries[n].steps, sampled: entries[n].tokens, entry: entries[n] };
     });
-    answers.forEach((answer, n) => { answer.departs = departure(answers, n); });
+    answers.forEach((answer, n) => Object.assign(answer, departure(answers, n)));
     bodies.set(name, { ...found, answers });
   }
   return bodies.get(name);
 }
 
-/** The token from which on an answer is like no other of its group; -1 = it has no company, or is the same as another. */
+/** The token from which on an answer is like no other of its group (-1 = from the first), or the answer it is like. */
 function departure(answers, n) {
   const { id } = answers[n];
-  let longest = -1;
+  let longest = -1, twin = null;
   for (const [m, { id: other }] of answers.entries()) {
     if (m === n) continue;
     let t = 0;
     while (t < id.length && t < other.length && id[t] === other[t]) t++;
+    if (t === id.length && t === other.length) twin ??= answers[m];
     longest = Math.max(longest, t);
   }
-  return longest > 0 && longest < id.length ? longest : -1;
+  return { departs: longest > 0 && longest < id.length ? longest : -1, twin };
 }
 
 /** Reward so far plus value, step by step. With telescoping credit, every rise and fall is the credit of a step. */
@@ -91,6 +92,7 @@ function headOf(answer) {
   if (answer.count > 1) head.append(make("span", "", many(answer.count, "step")));
   if (answer.drop) head.append(make("span", "", `largest drop ${say(answer.drop)}`));
   for (const [name, figure] of Object.entries(answer.figures ?? {})) head.append(make("span", "", `${name} ${say(figure)}`));
+  if (answer.twin) head.append(make("span", "", `same tokens as answer ${answer.twin.name}`));
   if (!answer.ended) head.append(make("span", "flag", "cut off"));
   return head;
 }

@@ -6,16 +6,16 @@ const SECTIONS = [
     { key: "outcome_mean", name: "Outcome", about: "mean of the scored answers" },
     { key: /^reward_(?!outcome$)/, name: "Reward part", about: "mean over answers" },
     { key: "process_outcome_correlation", name: "Steps with outcome", about: "correlation of step and outcome reward" },
-    { key: "zero_variance_groups", name: "Groups all alike", about: "every answer with the same outcome", percent: true },
+    { key: "zero_variance_groups", name: "Groups all alike", about: "of one outcome", percent: true },
     { key: "mean_abs_advantage", name: "|Advantage|", about: "mean over trained tokens", zero: true },
   ] },
   { title: "Policy", curves: [
-    { key: "kl", name: "KL", about: "to the starting model, nats a token", zero: true },
+    { key: "kl", name: "KL", about: "to the start, nats a token", zero: true },
     { key: "entropy", name: "Entropy", about: "nats a token", zero: true },
     { key: "grad_norm", name: "Gradient norm", about: "before clipping", zero: true },
     { key: "clip_fraction_high", name: "Clipped", about: "tokens over the clip range", percent: true, band: ["clip_fraction_low"] },
-    { key: "length_p50", name: "Answer length", about: "tokens: median, with 10 to 90 %", band: ["length_p10", "length_p90"], zero: true },
-    { key: "truncated", name: "Cut off", about: "answers that did not end by themselves", percent: true },
+    { key: "length_p50", name: "Answer length", about: "median, 10 to 90 %", band: ["length_p10", "length_p90"], zero: true },
+    { key: "truncated", name: "Cut off", about: "answers that did not end", percent: true },
   ] },
   { title: "Values", curves: [
     { key: "explained_variance", name: "Explained variance", about: "of returns, by the critic's values" },
@@ -25,7 +25,7 @@ const SECTIONS = [
     { key: "steps_per_rollout", name: "Steps", about: "an answer", zero: true },
   ] },
   { title: "Cost", curves: [
-    { key: "tokens_per_second", name: "Tokens a second", about: "generated, over the whole step", zero: true },
+    { key: "tokens_per_second", name: "Tokens a second", about: "generated, of the whole step", zero: true },
   ] },
 ];
 const steps = data.curves.step;

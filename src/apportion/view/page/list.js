@@ -3,8 +3,8 @@
 const ROW = 34; // pixels
 const SHOW = {
   "all answers": () => true,
-  passed: ({ outcome }) => outcome !== null && outcome >= PASS,
-  failed: ({ outcome }) => outcome !== null && outcome < PASS,
+  [GRADED ? "above its group's mean" : "passed"]: (answer) => answer.outcome !== null && good(answer),
+  [GRADED ? "not above its group's mean" : "failed"]: (answer) => answer.outcome !== null && !good(answer),
   "not scored": ({ outcome }) => outcome === null,
   "cut off": ({ ended }) => !ended,
   "best of its group": (answer) => answer.outcome !== null && answer.outcome === extremes(answer).best && extremes(answer).best > extremes(answer).worst,
@@ -45,7 +45,11 @@ function find() {
   if (order) found.order.sort((a, b) => order(answers[a], answers[b]) || a - b);
   if ($("#reverse").getAttribute("aria-pressed") === "true") found.order.reverse();
   $(".found").textContent = found.order.length === answers.length ? many(answers.length, "answer") : `${whole(found.order.length)} of ${many(answers.length, "answer")}`;
-  $(".list").scrollTop = 0;
+  $(".track").style.height = `${found.order.length * ROW}px`;
+  $(".list").style.maxHeight = `${Math.max(2, found.order.length) * ROW + 2}px`;
+  $(".list").style.setProperty("--name", `${Math.min(7, Math.max(2.6, 0.43 * Math.max(...groups.map((group) => group.name.length))))}rem`);
+  $(".columns").style.setProperty("--name", $(".list").style.getPropertyValue("--name"));
+  $(".list").scrollTop = Math.max(0, found.order.indexOf(state.answer)) * ROW;
   drawList();
 }
 

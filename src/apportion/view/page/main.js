@@ -24,7 +24,7 @@ function showShelf(s) {
   if (data.shelves.length < data.ledgers_total) notes.push(`This page holds ${data.shelves.length} of ${data.ledgers_total} saved ledgers.`);
   if (held < answers.length) notes.push(`Text and credit of ${whole(held)} of ${whole(answers.length)} answers are in this page, those of the groups with the largest mean |advantage|; the others are in the list only.`);
   if (data.limits[state.colour] === 0) notes.push(`Here every ${SHORT[state.colour]} is 0.`);
-  notes.push("A filled dot is an answer that passed. Point at a token, or move with the arrow keys.");
+  notes.push(`A filled dot is an answer that ${GRADED ? "scored above the mean of its group" : "passed"}. Point at a token, or move with the arrow keys.`);
   $("#answers-note").textContent = notes.join(" ");
   find();
   showGroup();

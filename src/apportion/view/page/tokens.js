@@ -30,7 +30,7 @@ function spell(node, text) {
     else if (found === " ") node.append(make("i", "mark", "·"));
     else node.append(make("i", "mark code", code(found)));
   }
-  node.append(shown.slice(end));
+  if (end < shown.length) node.append(shown.slice(end));
   if (text.length > LONGEST) node.append(make("i", "mark code", `… ${whole(text.length)} characters`));
 }
 
@@ -68,7 +68,12 @@ function drawTokens(owner, shown) {
   box.classList.toggle("numbered", numbered);
   let parent = box, current = -1, said = null;
   const close = () => {
-    if (state.numbers && said) parent.append(make("span", "badge " + (said > 0 ? "credit" : "blame"), say(said, { sign: true })));
+    if (state.numbers && said) {
+      const badge = make("span", "badge " + (said > 0 ? "credit" : "blame"), say(said, { sign: true }));
+      const end = shown.tokens.at(-1).lastChild; // a number stands before the end of its line
+      if (end.nodeValue === "\n") end.before(badge);
+      else parent.append(badge);
+    }
     said = null;
   };
   for (let t = 0; t < owner.id.length; t++) {
@@ -76,7 +81,8 @@ function drawTokens(owner, shown) {
     const tool = k < 0 && t >= owner.prompt;
     if (!tool && parent !== box) parent = box;
     if (k >= 0 && k !== current) close();
-    if (tool && parent === box) { close(); parent = make("span", "tool"); parent.append(make("span", "who", "not sampled")); box.append(parent); }
+    if (tool && parent === box) { close(); parent = make("span", "tool"); box.append(parent); }
+    if (tool && text !== "\n" && !parent.said) { parent.said = true; parent.append(make("span", "who", "not sampled")); }
     const token = make("span", "token");
     if (k < 0) token.classList.add("given");
     else {

@@ -1,5 +1,5 @@
 const data = JSON.parse(document.getElementById("data").textContent);
-const PASS = 1; // an answer passes when its outcome is at least this
+const PASS = 1; // an answer passes when its outcome is at least this; outcomes beyond 0 to 1 are held against their group
 const MINUS = "\u2212";
 
 const $ = (selector) => document.querySelector(selector);
@@ -35,6 +35,14 @@ function say(value, { sign = false, percent = false } = {}) {
 
 const whole = (count) => count.toLocaleString("en-US");
 const many = (count, one) => `${whole(count)} ${one}${count === 1 ? "" : "s"}`;
+// Where outcomes are not shares of a full mark, an answer is good that is above the mean of its group.
+const GRADED = data.shelves.some(({ answers }) => answers.some(({ outcome }) => outcome < 0 || outcome > 1));
+for (const { answers } of GRADED ? data.shelves : []) {
+  const sums = new Map();
+  for (const { group, outcome } of answers) if (outcome !== null) { const [sum, count] = sums.get(group) ?? [0, 0]; sums.set(group, [sum + outcome, count + 1]); }
+  for (const answer of answers) { const [sum, count] = sums.get(answer.group) ?? [0, 1]; answer.among = sum / count; }
+}
+const good = ({ outcome, among }) => outcome !== null && (GRADED ? outcome > among + 1e-9 : outcome >= PASS);
 const known = (values) => values.filter((value) => value !== null);
 
 /** What `runs` of the writer put together: every entry as often as it stood there. */
