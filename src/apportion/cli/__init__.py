@@ -17,7 +17,7 @@ COMMANDS = (
     *(crediting.credit, crediting.value),
     *(judging.lint, judging.doctor),
     *(comparing.compare,),
-    *(showing.explain,),
+    *(showing.view, showing.explain),
 )
 app = typer.Typer(
     help="Token-level credit in reinforcement learning of language models.",
