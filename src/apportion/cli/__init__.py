@@ -15,7 +15,7 @@ from apportion.errors import ApportionError
 COMMANDS = (
     *(training.train, training.config),
     *(crediting.credit, crediting.value),
-    *(judging.lint, judging.doctor),
+    *(judging.lint, judging.audit, judging.doctor),
     *(comparing.compare,),
     *(showing.view, showing.explain),
 )

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from apportion.cli.console import console
 
@@ -65,3 +67,44 @@ def doctor(
         report.print_diagnosis(path, diagnosis, console)
     if report.fails(diagnosis.findings, failing):
         raise typer.Exit(1)
+
+
+def audit(
+    data: Annotated[
+        str, typer.Argument(help="`chain` (the embedded task), or JSONL of steps with the first wrong one marked.")
+    ],
+    methods: Annotated[
+        str | None,
+        typer.Option(help="FORMULA[:NUMBER][@SCORES],...; the others are compared with the first. See docs/audit.md."),
+    ] = None,
+    policy: Annotated[str | None, typer.Option(help="Model that scores the steps of a file.")] = None,
+    scores: Annotated[str | None, typer.Option(help="Field of the step scores of a file.")] = None,
+    write_scores: Annotated[
+        Path | None, typer.Option(help="Write the file's answers with the likelihoods that --policy found.")
+    ] = None,
+    answers: Annotated[int | None, typer.Option(help="Of a file at most so many; of the embedded task 128.")] = None,
+    out: Annotated[list[Path] | None, typer.Option(help="Write the plot (.svg), tables (.md) or all (.json).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    seed: Annotated[int, typer.Option(help="All chance follows from it.")] = 0,
+) -> None:
+    """Judge methods of credit where it is known which step lost the answer: table, plot and a plain verdict."""
+    from apportion.audit import Data, report, usual_methods
+    from apportion.audit.judge import judge
+
+    for path in out or []:
+        report.refuse_target(path)
+    told = Console(stderr=True)
+
+    def progress(said: str) -> None:
+        if told.is_terminal:
+            told.print(Text(said))
+
+    subject = Data(data, policy, scores, answers, seed).subject(progress, write_scores)
+    names = usual_methods(subject) if methods is None else [name.strip() for name in methods.split(",")]
+    found = judge(subject, names, seed=seed, progress=progress)
+    for path in out or []:
+        report.write(found, path)
+    if as_json:
+        print(report.as_json(found), end="")
+    else:
+        report.show(found, console)
