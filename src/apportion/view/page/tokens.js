@@ -64,7 +64,7 @@ function tint(node, entry) {
 function drawTokens(owner, shown) {
   const box = make("div", owner.text ? "text" : "text ids");
   const entries = column(owner), count = owner.count;
-  const numbered = count > 1 && owner.sampled / count >= 3;
+  const numbered = count > 1 && owner.sampled / count >= 3, bounded = count > 1 && owner.sampled / count >= 1.5;
   box.classList.toggle("numbered", numbered);
   let parent = box, current = -1, said = null;
   const close = () => {
@@ -89,7 +89,7 @@ function drawTokens(owner, shown) {
       if (owner.outcome === null) token.classList.add("unscored");
       if (entries) { tint(token, entries[t]); said = entries[t]; }
       if (k !== current) {
-        if (count > 1) token.classList.add("first");
+        if (bounded) token.classList.add("first");
         const hang = t === 0 || tokenText(owner, t - 1).endsWith("\n");
         if (numbered) parent.append(make("span", hang ? "number hang" : "number", String(k)));
         current = k;
