@@ -62,8 +62,8 @@ function drawRow(place) {
   row.dataset.n = n;
   row.style.transform = `translateY(${place * ROW}px)`;
   if (answer.strip) { paint(bar, [...answer.strip].map((letter) => (letter.charCodeAt(0) - 77) / 12)); strip.append(bar); }
-  const name = make("span", "name", groups[answer.group].name);
-  name.title = `group ${groups[answer.group].name}, answer ${answer.name}`;
+  const name = make("span", "name", plain(groups[answer.group].name));
+  name.title = `group ${plain(groups[answer.group].name)}, answer ${plain(answer.name)}`;
   row.append(pip(answer), name, make("span", "figure-cell", say(answer.outcome)), strip, make("span", "figure-cell", whole(answer.tokens)), make("span", "figure-cell " + (answer.drop < 0 ? "blame" : ""), answer.drop === null ? "" : say(answer.drop)));
   return row;
 }
