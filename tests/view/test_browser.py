@@ -54,19 +54,23 @@ def test_a_browser_draws_the_answers_and_runs_nothing_from_them(tmp_path: Path) 
     dumped["ledger"]["step_of"] = [0, -1, *range(1, len(HOSTILE) - 1)]
     for name in STEP_COLUMNS:
         dumped["ledger"][name] = [0.5] * (len(HOSTILE) - 1)
-    run = make_run(tmp_path, [dumped])
+    run = make_run(tmp_path, [dumped | {"group": "g\u202e", "id": "<b>\u202e"}])
     write_logs(run)
 
     found = drawn(write_page(run))
 
     body = found[found.index('<div class="grid') : found.index('<aside class="readout"')]
+    plain = found[found.index("<noscript>") : found.index("</noscript>")]
     assert body.count('class="token') == len(HOSTILE)
     assert "&lt;b&gt;" in body
     assert "&amp;" in body
     assert "<b>" not in body
     assert '<span class="token given" tabindex="-1" data-t="1">&lt;!-- &lt;script&gt;</span>' in body
-    assert 'class="token credit first"' in body
+    assert 'class="token credit"' in body
     assert "U+202E" in body
+    assert "\u202e" not in found[found.index("<main") : found.index('<script type="application/json"')].replace(
+        plain, ""
+    )
     assert found.count('class="plot"') == found.count("<canvas") == 3
 
 
@@ -78,6 +82,16 @@ def test_a_token_of_a_million_characters_is_cut_where_it_is_shown(tmp_path: Path
     body = found[found.index('<div class="grid') : found.index('<aside class="readout"')]
     assert "… 1,000,000 characters" in body
     assert len(body) < 10_000
+
+
+def test_of_a_very_long_answer_the_beginning_is_drawn_and_more_where_one_goes(tmp_path: Path) -> None:
+    page = write_page(write_lines(tmp_path / "in.jsonl", {"response": "x " * 30_000, "group": "g", "outcome": 1.0}))
+    act = "const first = document.querySelectorAll('.answer .token').length;"
+    act += "const end = new KeyboardEvent('keydown', {key: 'End', bubbles: true});"
+    act += "document.querySelector('.answer .token').dispatchEvent(end);"
+    act += "document.title = `${first} then ${document.querySelectorAll('.answer .token').length}`"
+
+    assert "<title>12000 then 30001</title>" in drawn(page, act)
 
 
 @pytest.mark.parametrize(
@@ -178,4 +192,4 @@ def test_an_answer_shows_where_it_leaves_the_others_of_its_group(tmp_path: Path)
     found = drawn(write_page(make_run(tmp_path, rows)))
 
     assert re.findall(r"like no other answer of the group from token (\d)", found) == ["2", "2", "1"]
-    assert found.count("token credit departs") + found.count("token credit first departs") == 3
+    assert found.count('class="token credit departs"') == 3

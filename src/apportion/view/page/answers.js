@@ -88,11 +88,11 @@ function headOf(answer) {
   const head = make("header");
   const title = make("strong", "", answer.outcome === null ? "not scored" : `outcome ${say(answer.outcome)}`);
   title.prepend(pip(answer));
-  head.append(title, make("span", "", `answer ${answer.name}`), make("span", "", many(answer.tokens, "token")));
+  head.append(title, make("span", "", `answer ${plain(answer.name)}`), make("span", "", many(answer.tokens, "token")));
   if (answer.count > 1) head.append(make("span", "", many(answer.count, "step")));
   if (answer.drop) head.append(make("span", "", `largest drop ${say(answer.drop)}`));
-  for (const [name, figure] of Object.entries(answer.figures ?? {})) head.append(make("span", "", `${name} ${say(figure)}`));
-  if (answer.twin) head.append(make("span", "", `same tokens as answer ${answer.twin.name}`));
+  for (const [name, figure] of Object.entries(answer.figures ?? {})) head.append(make("span", "", `${plain(name)} ${say(figure)}`));
+  if (answer.twin) head.append(make("span", "", `same tokens as answer ${plain(answer.twin.name)}`));
   if (!answer.ended) head.append(make("span", "flag", "cut off"));
   return head;
 }
@@ -150,7 +150,7 @@ function drawCompare(answers, frames) {
     });
     const name = make("button", "", answer.outcome === null ? "–" : say(answer.outcome));
     name.type = "button";
-    name.setAttribute("aria-label", `answer ${answer.name}, outcome ${say(answer.outcome)}: go to it`);
+    name.setAttribute("aria-label", `answer ${plain(answer.name)}, outcome ${say(answer.outcome)}: go to it`);
     name.prepend(pip(answer));
     name.addEventListener("click", () => { frames[n].fill(); reveal(frames[n].node, "start"); frames[n].tokens[0]?.focus({ preventScroll: true }); });
     strip.append(bar);
@@ -172,7 +172,7 @@ function showGroup() {
   const shelf = data.shelves[state.shelf], { name, held } = shelf.groups[state.group];
   const { prompt, answers } = bodyOf(state.shelf, state.group);
   const total = shelf.answers.filter((answer) => answer.group === state.group).length;
-  $(".group-name").replaceChildren(`Group ${name} `, make("small", "", held === total ? many(total, "answer") : `${whole(held)} of ${many(total, "answer")}: the page has no room for the others`));
+  $(".group-name").replaceChildren(`Group ${plain(name)} `, make("small", "", held === total ? many(total, "answer") : `${whole(held)} of ${many(total, "answer")}: the page has no room for the others`));
   $(".prompt").replaceChildren();
   if (prompt.id.length) {
     const none = prompt.id.map(() => -1);

@@ -49,7 +49,7 @@ function find() {
   $(".list").style.maxHeight = `${Math.max(2, found.order.length) * ROW + 2}px`;
   $(".list").style.setProperty("--name", `${Math.min(7, Math.max(2.6, 0.43 * Math.max(...groups.map((group) => group.name.length))))}rem`);
   $(".columns").style.setProperty("--name", $(".list").style.getPropertyValue("--name"));
-  $(".list").scrollTop = Math.max(0, found.order.indexOf(state.answer)) * ROW;
+  $(".list").scrollTop = 0;
   drawList();
 }
 
@@ -62,8 +62,8 @@ function drawRow(place) {
   row.dataset.n = n;
   row.style.transform = `translateY(${place * ROW}px)`;
   if (answer.strip) { paint(bar, [...answer.strip].map((letter) => (letter.charCodeAt(0) - 77) / 12)); strip.append(bar); }
-  const name = make("span", "name", groups[answer.group].name);
-  name.title = `group ${groups[answer.group].name}, answer ${answer.name}`;
+  const name = make("span", "name", plain(groups[answer.group].name));
+  name.title = `group ${plain(groups[answer.group].name)}, answer ${plain(answer.name)}`;
   row.append(pip(answer), name, make("span", "figure-cell", say(answer.outcome)), strip, make("span", "figure-cell", whole(answer.tokens)), make("span", "figure-cell " + (answer.drop < 0 ? "blame" : ""), answer.drop === null ? "" : say(answer.drop)));
   return row;
 }
@@ -84,11 +84,14 @@ function choose(n, { scroll = true } = {}) {
   if (other) showGroup();
   else markChosen();
   drawList();
+  if (scroll) revealChosen();
+}
+
+/** Bring the chosen answer into view; the head of its group, where that is all there is of it. */
+function revealChosen() {
   const shown = markChosen.frames?.find(({ node }) => node.classList.contains("chosen"));
-  if (scroll && shown) {
-    shown.fill();
-    reveal(other ? $(".group-name") : shown.node, other ? "nearest" : "nearest");
-  }
+  shown?.fill();
+  reveal(shown?.node ?? $(".group-name"));
 }
 
 function move(by) {
@@ -98,7 +101,9 @@ function move(by) {
   const list = $(".list"), top = to * ROW;
   if (top < list.scrollTop) list.scrollTop = top;
   if (top + ROW > list.scrollTop + list.clientHeight) list.scrollTop = top + ROW - list.clientHeight;
-  choose(found.order[to]);
+  choose(found.order[to], { scroll: false });
+  clearTimeout(move.later);
+  move.later = setTimeout(revealChosen, 150); // so that one may run through long answers
 }
 
 function makeList() {

@@ -27,6 +27,7 @@ function showShelf(s) {
   notes.push(`A filled dot is an answer that ${GRADED ? "scored above the mean of its group" : "passed"}. Point at a token, or move with the arrow keys.`);
   $("#answers-note").textContent = notes.join(" ");
   find();
+  $(".list").scrollTop = Math.max(0, found.order.indexOf(state.answer)) * ROW;
   showGroup();
 }
 

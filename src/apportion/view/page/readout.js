@@ -1,5 +1,6 @@
 // ---- What is known of a token or step, said where one points --------------------------------------------------------
 
+const SAME = 5000; // tokens of a step that are lit up with the one that is pointed at
 const lit = [];
 
 function clear() {
@@ -17,13 +18,14 @@ function listen(box, shown) {
     if (event.key === "ArrowDown") to = of.findIndex((k, t) => t > from && k > of[from]);
     if (event.key === "ArrowUp") to = of.indexOf(of.slice(0, from).findLast((k) => k >= 0 && k < (of[from] < 0 ? Infinity : of[from])));
     if (event.key === "Escape") { $(".readout").hidden = true; clear(); }
-    if (to === undefined || !shown.tokens[to]) return;
+    if (to === undefined || to < 0 || to >= of.length) return;
     event.preventDefault();
     go(shown, to, from);
   });
 }
 
 function go(shown, to, from = shown.tokens.findIndex((token) => token.tabIndex === 0)) {
+  if (to >= shown.tokens.length) shown.more(to + PIECE);
   if (from >= 0) shown.tokens[from].tabIndex = -1;
   shown.tokens[to].tabIndex = 0;
   shown.tokens[to].focus();
@@ -35,7 +37,7 @@ function point(shown, t, alone = true) {
   const { owner } = shown, k = owner.of[t];
   if (alone) { shown.tokens[t].classList.add("here"); lit.push(shown.tokens[t]); }
   if (k >= 0 && owner.count > 1) {
-    const same = shown.tokens.filter((_, other) => owner.of[other] === k);
+    const same = shown.tokens.filter((_, other) => owner.of[other] === k).slice(0, SAME);
     if (shown.walk?.[k]) same.push(shown.walk[k]);
     for (const node of same) node.classList.add("same");
     lit.push(...same);

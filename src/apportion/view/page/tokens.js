@@ -9,7 +9,8 @@ const COLOURS = {
 const SHORT = { advantage: "advantage", credit: "credit", reward: "reward", change: "value change" };
 const INVISIBLE = /[\n\r\t\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]|(?<= ) | (?= )|^ $/gu;
 const JOINER = "\u200d"; // holds emoji together
-const LONGEST = 2000; // characters of one token that are drawn
+const LONGEST = 1000; // characters of one token that are drawn
+const PIECE = 12000; // tokens of one answer that are drawn at a time
 
 const state = { shelf: data.shelves.length - 1, group: 0, answer: 0, colour: Object.keys(data.limits)[0] ?? null, numbers: false };
 
@@ -60,11 +61,11 @@ function tint(node, entry) {
   node.style.setProperty("--size", Math.min(1, Math.abs(entry) / data.limits[state.colour]).toFixed(3));
 }
 
-/** The tokens of a prompt or answer, drawn into a box. */
+/** The tokens of a prompt or answer, drawn into a box; `shown.more` draws further ones of a very long answer. */
 function drawTokens(owner, shown) {
   const box = make("div", owner.text ? "text" : "text ids");
   const entries = column(owner), count = owner.count;
-  const numbered = count > 1 && owner.sampled / count >= 3;
+  const numbered = count > 1 && owner.sampled / count >= 3, bounded = count > 1 && owner.sampled / count >= 1.5;
   box.classList.toggle("numbered", numbered);
   let parent = box, current = -1, said = null;
   const close = () => {
@@ -76,7 +77,18 @@ function drawTokens(owner, shown) {
     }
     said = null;
   };
-  for (let t = 0; t < owner.id.length; t++) {
+  const button = make("button", "more");
+  button.type = "button";
+  button.addEventListener("click", () => shown.more(shown.tokens.length + PIECE));
+  shown.more = (until) => {
+    button.remove();
+    for (let t = shown.tokens.length; t < Math.min(until, owner.id.length); t++) add(t);
+    const left = owner.id.length - shown.tokens.length;
+    if (!left) { close(); return; }
+    button.textContent = `the next ${whole(Math.min(left, PIECE))} of ${whole(left)} more tokens`;
+    box.append(button);
+  };
+  const add = (t) => {
     const k = owner.of[t], text = tokenText(owner, t);
     const tool = k < 0 && t >= owner.prompt;
     if (!tool && parent !== box) parent = box;
@@ -89,7 +101,7 @@ function drawTokens(owner, shown) {
       if (owner.outcome === null) token.classList.add("unscored");
       if (entries) { tint(token, entries[t]); said = entries[t]; }
       if (k !== current) {
-        if (count > 1) token.classList.add("first");
+        if (bounded) token.classList.add("first");
         const hang = t === 0 || tokenText(owner, t - 1).endsWith("\n");
         if (numbered) parent.append(make("span", hang ? "number hang" : "number", String(k)));
         current = k;
@@ -102,8 +114,8 @@ function drawTokens(owner, shown) {
     token.dataset.t = t;
     shown.tokens.push(token);
     parent.append(token);
-  }
-  close();
+  };
+  shown.more(PIECE);
   return box;
 }
 

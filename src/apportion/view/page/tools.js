@@ -45,6 +45,9 @@ for (const { answers } of GRADED ? data.shelves : []) {
 const good = ({ outcome, among }) => outcome !== null && (GRADED ? outcome > among + 1e-9 : outcome >= PASS);
 const known = (values) => values.filter((value) => value !== null);
 
+/** A name, with what cannot be seen or turns the writing round made visible. */
+const plain = (name) => name.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu, code);
+
 /** What `runs` of the writer put together: every entry as often as it stood there. */
 function spread(runs) {
   const entries = [];
