@@ -74,6 +74,26 @@ def collapsed(history: History) -> Finding | None:
     )
 
 
+def unlearns(history: History) -> Finding | None:
+    """Success goes down."""
+    success = history.success
+    known = history.has("pass_rate")
+    drop = 0.05 if known else 0.5 * (max(success.values) - min(success.values))
+    if not drop or not trend.fell(success.values, drop):
+        return None
+    kl, size = history.series("kl"), history.series("grad_norm")
+    said = f"{success.called} fell from {success.first:.3g} to {success.last:.3g}"
+    said += f"; the KL to the starting model went from {kl.first:.2g} to {kl.last:.2g}" if kl.values else ""
+    said += f", the gradient's norm from {size.first:.2g} to {size.last:.2g}" if size.values else ""
+    return Finding(
+        "error" if known else "warning",
+        said,
+        {"success_change": trend.change(success.values)},
+        (success.steps[0], success.steps[-1]),
+        tuple(series.called for series in (success, kl, size) if series.called),
+    )
+
+
 LEASHED = Check(
     code="D12",
     name="kl-leash",
@@ -121,4 +141,19 @@ COLLAPSED = Check(
     log="mean entropy a token (TRL: entropy; verl: actor/entropy)",
     run=collapsed,
     causes=("D02", "D03", "D04", "D05"),
+)
+UNLEARNS = Check(
+    code="D19",
+    name="unlearns",
+    rule="success does not fall",
+    looks="Whether the share that passes fell by 5 % of all or more (else the reward by half of its range), from the "
+    "first third of the run to the last and by rank.",
+    why="Whatever else is well, a run that ends worse than it began is wrong. Without another finding that explains "
+    "it, steps are too large: the policy is thrown about by single batches and cannot come back.",
+    remedy="Mend first what explains it, if anything here does; else lower the learning rate, take larger batches and"
+    " fewer updates on each, and go back to a checkpoint from before the fall.",
+    needs=("pass_rate or reward",),
+    log="the share of answers that pass, or the mean reward",
+    run=unlearns,
+    causes=("D01", "D02", "D03", "D04", "D05", "D06", "D07", "D09", "D10", "D13", "D14", "D15"),
 )
