@@ -190,4 +190,5 @@ DEAD_PART = Check(
     needs=("reward_parts",),
     log="mean and spread of every part of the reward (TRL: rewards/NAME/mean, rewards/NAME/std)",
     run=dead,
+    fewest=5,
 )
