@@ -9,8 +9,8 @@ from apportion.doctor.check import Check
 from apportion.doctor.finding import Finding, Level
 from apportion.doctor.history import History
 
-STILL = 1e-3
-"""KL a token under which a policy says the same as its starting model."""
+STILL, LITTLE = 1e-3, 5e-3
+"""KL a token under which a policy says the same as its starting model, or nearly so."""
 LOW, VERY_LOW = 0.6, 0.3
 """Shares of the entropy at the start."""
 
@@ -26,7 +26,8 @@ def leashed(history: History) -> Finding | None:
     """A KL that stays at 0 or goes back there, in a run that does not improve."""
     kl = history.series("kl")
     back = trend.last(kl.values) < 0.1 * max(kl.values) and trend.fell(kl.values[len(kl.values) // 4 :], 0.0)
-    if history.improved or not (kl.last < STILL or back):
+    held = trend.with_time(kl.values[len(kl.values) // 2 :]) < 0.3
+    if history.improved or not (kl.last < STILL or (kl.last < LITTLE and held) or back):
         return None
     beta = history.series("kl_beta")
     weight = beta.last if beta.values else history.settings.get("kl_beta")
@@ -36,7 +37,8 @@ def leashed(history: History) -> Finding | None:
     said += f" under a KL weight of {float(weight):g}" if weight is not None else ""
     if success.values:
         said += f", and {success.called} went from {success.first:.3g} to {success.last:.3g}"
-    return Finding("error", said, {"kl": kl.last}, kl.span(lambda entry: entry < STILL))
+    said += ", and rises no more" if held and not back else ""
+    return Finding("error" if held or back else "warning", said, {"kl": kl.last}, kl.span(lambda entry: entry < LITTLE))
 
 
 def clipped(history: History) -> Finding | None:
@@ -98,8 +100,9 @@ LEASHED = Check(
     code="D12",
     name="kl-leash",
     rule="the policy may leave its starting model",
-    looks=f"In a run with a KL in loss or reward: whether the KL a token stays under {STILL:g}, or falls back under a "
-    "tenth of its highest, while nothing improves.",
+    looks=f"In a run with a KL in loss or reward that does not improve: whether the KL a token is under {STILL:g}, is "
+    f"under {LITTLE:g} and has stopped to rise in the second half of the run, or falls back under a tenth of its"
+    " highest. A warning where it is small and still rises.",
     why="Where the KL weighs more than the reward, the optimum is the starting model. Everything runs, nothing is "
     "learned; a KL that goes back to 0 says that the reward has lost.",
     remedy="Lower kl_beta (0.001 to 0.01 is usual, 0 is common), or raise the reward's scale or the learning rate; "
