@@ -33,11 +33,10 @@ def leashed(history: History) -> Finding | None:
     weight = beta.last if beta.values else history.settings.get("kl_beta")
     success = history.success
     said = f"the KL to the starting model is {kl.last:.1e} a token"
-    said += f" (at most {max(kl.values):.1e})" if back else ""
+    said += f" (at most {max(kl.values):.1e})" if back else (" and rises no more" if held else "")
     said += f" under a KL weight of {float(weight):g}" if weight is not None else ""
     if success.values:
         said += f", and {success.called} went from {success.first:.3g} to {success.last:.3g}"
-    said += ", and rises no more" if held and not back else ""
     return Finding("error" if held or back else "warning", said, {"kl": kl.last}, kl.span(lambda entry: entry < LITTLE))
 
 
