@@ -34,7 +34,7 @@ from apportion.train.loop import Trainer
 from apportion.train.run_folder import RunFolder
 from apportion.train.update import Updater
 
-COMMON = {"prompts": 16, "held_out": 32, "steps": 40, "ledger_every": 20, "checkpoint_every": 1000}
+COMMON = {"prompts": 16, "held_out": 32, "steps": 30, "ledger_every": 20, "checkpoint_every": 1000}
 TOOL = 6
 """Tokens that the pretended tool writes."""
 
@@ -146,7 +146,7 @@ ILLNESSES = {
     "reward-x100": Illness("D04", {"recipe": "dr_grpo"}, scored_by(lambda right, said: 100 * right)),
     "group-std-near-0": Illness("D08", {}, scored_by(nearly_alike)),
     "tool-mask-missing": Illness("D02", {}, with_tool(masked=False)),
-    "length-hacking": Illness("D05", {"steps": 60}, paid_by_length),
+    "length-hacking": Illness("D05", {"steps": 50}, paid_by_length),
     "critic-frozen": Illness("D09", {"recipe": "ppo", "critic_learning_rate": 1e-12}),
     "entropy-collapse": Illness("D14", {"entropy_bonus": 0.3, "entropy_floor": 0.0}, sharpened),
     "wrong-temperature": Illness("D03", {}, at_another_temperature),

@@ -46,8 +46,8 @@ class History:
     """A run, as it was written down.
 
     kind: what wrote it. steps: in order. columns: by the run's own names, None where a step has none.
-    settings: of the run, as far as they are known. parts: means of the parts of the reward, by the run's names.
-    not_finite: steps at which a figure was NaN or infinite, by the run's names.
+    settings: of the run, as far as they are known. not_finite: steps at which a figure was NaN or infinite, by the
+    run's names. sources: for a figure by our name, the run's names to add up.
     """
 
     kind: str
@@ -56,6 +56,7 @@ class History:
     settings: Mapping[str, Any] = field(default_factory=dict)
     not_finite: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    _known: dict[str, Series] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of_rows(cls, rows: Sequence[Row], kind: str = "rows", settings: Mapping[str, Any] | None = None) -> History:
@@ -96,6 +97,11 @@ class History:
 
     def series(self, name: str) -> Series:
         """A figure, at the steps that have it."""
+        if name not in self._known:
+            self._known[name] = self._made(name)
+        return self._known[name]
+
+    def _made(self, name: str) -> Series:
         parts = self.sources.get(name, ())
         grids = [self.columns[part] for part in parts]
         steps, values = [], []

@@ -43,7 +43,8 @@ OTHERS: dict[str, tuple[str, ...]] = {
     "turns_per_rollout": ("num_turns/mean",),
 }
 PATTERNS: dict[str, str] = {
-    "pass_rate": r"rewards/.*(accura|correct|solve|exact|math_verify|passed)[^/]*(/mean)?$|"
+    "reward_parts": r"rewards/.+/std$",
+    "pass_rate": r"rewards/.*(accura|correct|solve|exact|math_verify|passed)[^/]*(?<!/std)(/mean)?$|"
     r"(val-core|val)/.*(acc|test_score|pass)[^/]*(/.*)?$",
     "process": r"rewards/.*(process|prm|step)[^/]*(/mean)?$",
 }
@@ -55,7 +56,7 @@ SUMS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
 }
 """Figures that are the sum of others."""
-KNOWN = (*OWN_NAMES, *(name for name in OTHERS if name not in OWN_NAMES), *SUMS)
+KNOWN = (*dict.fromkeys([*OWN_NAMES, *OTHERS, *PATTERNS, *SUMS]),)
 
 
 def sources(names: Collection[str]) -> dict[str, tuple[str, ...]]:
@@ -65,7 +66,7 @@ def sources(names: Collection[str]) -> dict[str, tuple[str, ...]]:
         candidates = SUMS.get(ours) or tuple((name,) for name in (ours, *OTHERS.get(ours, ())))
         parts = next((parts for parts in candidates if all(part in names for part in parts)), None)
         if parts is None and ours in PATTERNS:
-            like = sorted(name for name in names if re.match(PATTERNS[ours], name) and not name.endswith("/std"))
+            like = sorted(name for name in names if re.match(PATTERNS[ours], name))
             parts = tuple(like[:1]) or None
         if parts is not None:
             found[ours] = parts

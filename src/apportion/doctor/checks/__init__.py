@@ -10,6 +10,7 @@ CHECKS: tuple[Check, ...] = (
     rewards.UNBOUNDED,
     rewards.HACKED,
     rewards.DISAGREES,
+    rewards.DEAD_PART,
     signal.TRUNCATED,
     signal.ALIKE,
     critics.CONSTANT,
@@ -19,6 +20,7 @@ CHECKS: tuple[Check, ...] = (
     policy.CLIPPED,
     policy.COLLAPSED,
     rewards.LONGER,
+    policy.UNLEARNS,
     signal.STABLE,
     signal.LONG_PROMPTS,
 )

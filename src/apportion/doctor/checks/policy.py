@@ -9,8 +9,8 @@ from apportion.doctor.check import Check
 from apportion.doctor.finding import Finding, Level
 from apportion.doctor.history import History
 
-STILL = 1e-3
-"""KL a token under which a policy says the same as its starting model."""
+STILL, LITTLE = 1e-3, 5e-3
+"""KL a token under which a policy says the same as its starting model, or nearly so."""
 LOW, VERY_LOW = 0.6, 0.3
 """Shares of the entropy at the start."""
 
@@ -26,17 +26,18 @@ def leashed(history: History) -> Finding | None:
     """A KL that stays at 0 or goes back there, in a run that does not improve."""
     kl = history.series("kl")
     back = trend.last(kl.values) < 0.1 * max(kl.values) and trend.fell(kl.values[len(kl.values) // 4 :], 0.0)
-    if history.improved or not (kl.last < STILL or back):
+    held = trend.with_time(kl.values[len(kl.values) // 2 :]) < 0.3
+    if history.improved or not (kl.last < STILL or (kl.last < LITTLE and held) or back):
         return None
     beta = history.series("kl_beta")
     weight = beta.last if beta.values else history.settings.get("kl_beta")
     success = history.success
     said = f"the KL to the starting model is {kl.last:.1e} a token"
-    said += f" (at most {max(kl.values):.1e})" if back else ""
+    said += f" (at most {max(kl.values):.1e})" if back else (" and rises no more" if held else "")
     said += f" under a KL weight of {float(weight):g}" if weight is not None else ""
     if success.values:
         said += f", and {success.called} went from {success.first:.3g} to {success.last:.3g}"
-    return Finding("error", said, {"kl": kl.last}, kl.span(lambda entry: entry < STILL))
+    return Finding("error" if held or back else "warning", said, {"kl": kl.last}, kl.span(lambda entry: entry < LITTLE))
 
 
 def clipped(history: History) -> Finding | None:
@@ -74,12 +75,33 @@ def collapsed(history: History) -> Finding | None:
     )
 
 
+def unlearns(history: History) -> Finding | None:
+    """Success goes down."""
+    success = history.success
+    known = history.has("pass_rate")
+    drop = 0.05 if known else 0.5 * (max(success.values) - min(success.values))
+    if not drop or not trend.fell(success.values, drop):
+        return None
+    kl, size = history.series("kl"), history.series("grad_norm")
+    said = f"{success.called} fell from {success.first:.3g} to {success.last:.3g}"
+    said += f"; the KL to the starting model went from {kl.first:.2g} to {kl.last:.2g}" if kl.values else ""
+    said += f", the gradient's norm from {size.first:.2g} to {size.last:.2g}" if size.values else ""
+    return Finding(
+        "error" if known else "warning",
+        said,
+        {"success_change": trend.change(success.values)},
+        (success.steps[0], success.steps[-1]),
+        tuple(series.called for series in (success, kl, size) if series.called),
+    )
+
+
 LEASHED = Check(
     code="D12",
     name="kl-leash",
     rule="the policy may leave its starting model",
-    looks=f"In a run with a KL in loss or reward: whether the KL a token stays under {STILL:g}, or falls back under a "
-    "tenth of its highest, while nothing improves.",
+    looks=f"In a run with a KL in loss or reward that does not improve: whether the KL a token is under {STILL:g}, is "
+    f"under {LITTLE:g} and has stopped to rise in the second half of the run, or falls back under a tenth of its"
+    " highest. A warning where it is small and still rises.",
     why="Where the KL weighs more than the reward, the optimum is the starting model. Everything runs, nothing is "
     "learned; a KL that goes back to 0 says that the reward has lost.",
     remedy="Lower kl_beta (0.001 to 0.01 is usual, 0 is common), or raise the reward's scale or the learning rate; "
@@ -121,4 +143,19 @@ COLLAPSED = Check(
     log="mean entropy a token (TRL: entropy; verl: actor/entropy)",
     run=collapsed,
     causes=("D02", "D03", "D04", "D05"),
+)
+UNLEARNS = Check(
+    code="D19",
+    name="unlearns",
+    rule="success does not fall",
+    looks="Whether the share that passes fell by 5 % of all or more (else the reward by half of its range), from the "
+    "first third of the run to the last and by rank.",
+    why="Whatever else is well, a run that ends worse than it began is wrong. Without another finding that explains "
+    "it, steps are too large: the policy is thrown about by single batches and cannot come back.",
+    remedy="Mend first what explains it, if anything here does; else lower the learning rate, take larger batches and"
+    " fewer updates on each, and go back to a checkpoint from before the fall.",
+    needs=("pass_rate or reward",),
+    log="the share of answers that pass, or the mean reward",
+    run=unlearns,
+    causes=("D01", "D02", "D03", "D04", "D05", "D06", "D07", "D09", "D10", "D13", "D14", "D15"),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from apportion.doctor import trend
 from apportion.doctor.check import Check
 from apportion.doctor.finding import Finding, Level
@@ -14,6 +16,8 @@ LONGER_BY = 0.1
 """Share by which length must rise to be told."""
 WORSE_BY = 0.05
 """Share of answers."""
+DEAD = re.compile(r"rewards/.+/std")
+"""As TRL calls the spread of a part of the reward."""
 
 
 def unbounded(history: History) -> Finding | None:
@@ -100,6 +104,21 @@ def longer_and_worse(history: History) -> Finding | None:
     )
 
 
+def dead(history: History) -> Finding | None:
+    """Parts of a reward that were the same for every answer of every step."""
+    spreads = {name: history.columns[name] for name in history.columns if DEAD.fullmatch(name)}
+    found = [name.removesuffix("/std") for name, column in spreads.items() if not any(column)]
+    if not found:
+        return None
+    return Finding(
+        "warning",
+        f"{', '.join(sorted(found))} gave every answer of every step the same",
+        {"parts": float(len(found)), "of": float(len(spreads))},
+        (history.steps[0], history.steps[-1]),
+        tuple(sorted(f"{name}/std" for name in found)),
+    )
+
+
 UNBOUNDED = Check(
     code="D04",
     name="reward-unbounded",
@@ -159,4 +178,17 @@ LONGER = Check(
     log="mean answer length and the share that passes",
     run=longer_and_worse,
     causes=("D05", "D06", "D07", "D03"),
+)
+DEAD_PART = Check(
+    code="D18",
+    name="part-of-reward-dead",
+    rule="every part of the reward tells answers apart",
+    looks="Whether a part of the reward had a spread of 0 at every step.",
+    why="A part that never varies moves nothing once it is compared within a group. Most often it is broken: it looks"
+    " for a format that the answers do not have, swallows its errors, or is given the wrong column.",
+    remedy="Call it by hand on a few answers that should differ; then mend it or take it out.",
+    needs=("reward_parts",),
+    log="mean and spread of every part of the reward (TRL: rewards/NAME/mean, rewards/NAME/std)",
+    run=dead,
+    fewest=5,
 )

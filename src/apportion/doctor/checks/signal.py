@@ -111,7 +111,7 @@ ALIKE = Check(
     needs=("zero_variance or reward_spread_in_group",),
     log="the share of groups without variance (TRL: frac_reward_zero_std) and the spread in a group (TRL: reward_std)",
     run=alike,
-    causes=("D07", "D14", "D04"),
+    causes=("D07", "D14", "D04", "D19"),
     fewest=4,
 )
 STABLE = Check(
