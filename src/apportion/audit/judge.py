@@ -124,7 +124,9 @@ def judge(
         int(subject.lost.sum()),
         subject.steps.total,
         {
-            f"hit_{at}": _share(metrics.by_chance(subject.key, subject.mask, at), subject.lost, weights[:1]).value
+            f"hit_{at}": _share(
+                metrics.by_chance(subject.key, subject.mask, at), subject.lost.double(), weights[:1]
+            ).value
             for at in (1, 3)
         },
         judged,
@@ -135,7 +137,7 @@ def judge(
 
 def _figures(subject: Subject, one: Credited, reference: Tensor | None, weights: Tensor) -> dict[str, Tensor]:
     credit, truth, mask, key = one.credit, subject.truth, subject.mask, subject.key
-    lost, everyone = subject.lost, torch.ones_like(subject.outcome)
+    lost, everyone = subject.lost.double(), torch.ones_like(subject.outcome)
     nothing = torch.full((len(weights),), float("nan"), dtype=torch.float64)
     return {
         "pearson": metrics.pearson(credit, truth, mask, weights),

@@ -34,29 +34,29 @@ def picture(audit: Audit) -> str:
         f'role="img" aria-label="{escape(f"Methods of credit on {audit.name}")}">',
         f"<style>{STYLE}</style>",
         f'<rect class="paper" width="{width}" height="{height}" fill="#ffffff"/>',
-        _text(12, 20, f"{audit.name}: {audit.lost} of {audit.answers} answers lost", "head"),
+        _text(12.0, 20.0, f"{audit.name}: {audit.lost} of {audit.answers} answers lost", "head"),
     ]
     for row, one in enumerate(audit.judged):
-        parts.append(_text(12, _y(row) + 4, one.name + (" *" if one.knows else "")))
+        parts.append(_text(12.0, _y(row) + 4, one.name + (" *" if one.knows else "")))
     for column, panel in enumerate(PANELS):
-        parts += _panel(audit, panel, NAMES + column * (PANEL + GAP))
+        parts += _panel(audit, panel, NAMES + column * (PANEL + GAP + 0.0))
     about = "bars: 95 % over answers; dashed: chance; orange: the best that could be used"
     if any(one.knows for one in audit.judged):
         about += "; grey, *: knows the truth"
-    return "\n".join([*parts, _text(12, height - 8, about, "about"), "</svg>"]) + "\n"
+    return "\n".join([*parts, _text(12.0, height - 8.0, about, "about"), "</svg>"]) + "\n"
 
 
-def _panel(audit: Audit, panel: tuple[str, str, float, float, int], left: int) -> list[str]:
+def _panel(audit: Audit, panel: tuple[str, str, float, float, int], left: float) -> list[str]:
     figure, title, low, high, scale = panel
     bottom = TOP + ROW * len(audit.judged)
 
     def x(value: float) -> float:
         return left + PANEL * (min(max(value, low), high) - low) / (high - low)
 
-    parts = [_text(left, TOP - 20, title, "head")]
+    parts = [_text(left, TOP - 20.0, title, "head")]
     for tick in [low + i * (high - low) / (6 if low else 4) for i in range(7 if low else 5)]:
         parts.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{TOP - 8}" y2="{bottom}"/>')
-        parts.append(_text(x(tick), bottom + 13, f"{scale * tick:g}", "about", "middle"))
+        parts.append(_text(x(tick), bottom + 13.0, f"{scale * tick:g}", "about", "middle"))
     if figure in audit.by_chance:
         at = x(audit.by_chance[figure])
         parts.append(f'<line class="chance" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP - 8}" y2="{bottom}"/>')
@@ -65,7 +65,7 @@ def _panel(audit: Audit, panel: tuple[str, str, float, float, int], left: int) -
         if found.told:
             parts += _dot(found, _colour(audit, one), _y(row), (x(found.low), x(found.value), x(found.high)))
         else:
-            parts.append(_text(x(max(low, 0)) + 4, _y(row) + 4, "says nothing", "about"))
+            parts.append(_text(x(max(low, 0.0)) + 4, _y(row) + 4, "says nothing", "about"))
     return parts
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,31 +13,42 @@ Ids = Sequence[int]
 
 
 @torch.inference_mode()
-def log_likelihoods(policy: CausalPolicy, asked: Sequence[tuple[Ids, Ids, Ids]]) -> Iterator[float]:
+def log_likelihoods(
+    policy: CausalPolicy, asked: Sequence[tuple[Ids, Ids, Ids]], told: Callable[[int], None] = lambda count: None
+) -> list[float]:
     """log p(reference | prefix, lead), summed over the reference's tokens, of each (prefix, lead, reference).
 
     What a prefix begins alike with the one before it is not read again. A model that keeps anything but the keys and
-    values of every token reads each by itself (`CausalPolicy.log_likelihood`).
+    values of every token reads each by itself (`CausalPolicy.log_likelihood`). told: how many there are, after each.
     """
     from transformers.cache_utils import DynamicCache, DynamicLayer
 
     cache: Any = DynamicCache(config=policy.model.config)
-    if not all(type(layer) is DynamicLayer for layer in cache.layers):
-        for prefix, lead, reference in asked:
-            yield from policy.log_likelihood([([*prefix, *lead], reference)])
-        return
+    by_itself = not all(type(layer) is DynamicLayer for layer in cache.layers)
     held: list[int] = []
+    found: list[float] = []
     for prefix, lead, reference in asked:
-        policy.refuse_long(len(prefix), len(lead) + len(reference))
-        shared = min(_shared(held, prefix), len(prefix) - 1)  # the last token is read again: it foretells the next
-        own = [*prefix[shared:], *lead, *reference]
-        _keep(cache, shared)
-        ids = torch.tensor([own[:-1]], device=policy.model.device)
-        logits = policy.model(input_ids=ids, cache=cache, use_cache=True, logits_to_keep=len(reference)).logits[0]
-        wanted = torch.tensor(list(reference), device=logits.device).unsqueeze(1)
-        yield float(logits.float().log_softmax(1).gather(1, wanted).double().sum())
-        _keep(cache, len(prefix))
-        held = list(prefix)
+        if by_itself:
+            found += policy.log_likelihood([([*prefix, *lead], reference)])
+        else:
+            found.append(_next(policy, cache, held, (prefix, lead, reference)))
+            held = list(prefix)
+        told(len(found))
+    return found
+
+
+def _next(policy: CausalPolicy, cache: Any, held: Ids, asked: tuple[Ids, Ids, Ids]) -> float:
+    """Of one more, where the cache has the tokens `held`; afterwards it has those of the prefix."""
+    prefix, lead, reference = asked
+    policy.refuse_long(len(prefix), len(lead) + len(reference))
+    shared = min(_shared(held, prefix), len(prefix) - 1)  # the last token is read again: it foretells the next
+    _keep(cache, shared)
+    ids = torch.tensor([[*prefix[shared:], *lead, *reference][:-1]], device=policy.model.device)
+    out = policy.model(input_ids=ids, cache=cache, use_cache=True, logits_to_keep=len(reference))
+    wanted = torch.tensor(list(reference), device=ids.device).unsqueeze(1)
+    likely = out.logits[0].float().log_softmax(1).gather(1, wanted).double().sum()
+    _keep(cache, len(prefix))
+    return float(likely)
 
 
 def _keep(cache: Any, tokens: int) -> None:

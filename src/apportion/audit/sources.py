@@ -87,12 +87,10 @@ def by_likelihood(
     words = policy.encode_answer(lead) if lead else []
 
     def ask(wanted: Sequence[Asked]) -> list[float]:
-        found: list[float] = []
         pieces = [(each.prefix.tokens, words, each.reference) for each in wanted]
-        for likely in log_likelihoods(policy, pieces):
-            found.append(likely)
-            progress(f"likelihood: {len(found)} of {len(wanted)} prefixes")
-        return found
+        return log_likelihoods(
+            policy, pieces, lambda count: progress(f"likelihood: {count} of {len(wanted)} prefixes read")
+        )
 
     def source(argument: str) -> Float[Tensor, "N K"]:
         if argument:
