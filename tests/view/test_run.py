@@ -56,6 +56,16 @@ def test_an_unfinished_run_has_a_page(tmp_path: Path, damage: Callable[[Path], o
     assert page.source.count("not tested") == 2
 
 
+@pytest.mark.parametrize(("budget", "unfinished"), [(100, False), (101, True)])
+def test_a_run_that_spent_its_tokens_is_finished(tmp_path: Path, budget: int, unfinished: bool) -> None:
+    run = make_run(tmp_path)
+    with (run / "config.toml").open("a") as config:
+        config.write(f"token_budget = {budget}\n")
+    (run / "metrics.jsonl").write_text(json.dumps({"step": 0, "generated_tokens": 100}) + "\n")
+
+    assert ("not finished" in Page(write_page(run)).source) == unfinished
+
+
 def test_the_page_holds_the_first_and_the_last_ledger_and_says_how_many_there_are(tmp_path: Path) -> None:
     data = page_of(tmp_path, *[[saved_row(["a"], [1.0])]] * 15).data
 

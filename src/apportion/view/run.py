@@ -65,8 +65,9 @@ def _curves(run: Path, metrics: list[Row]) -> dict[str, list[Any]]:
 
 
 def _headline(run: Path, settings: dict[str, Any], metrics: list[Row]) -> dict[str, Any]:
-    planned = settings.get("steps")
-    done = len(metrics)
+    planned, budget = settings.get("steps"), settings.get("token_budget")
+    done, tokens = len(metrics), metrics[-1].get("generated_tokens") if metrics else None
+    spent = isinstance(budget, int) and isinstance(tokens, int) and tokens >= budget
     model = str(settings.get("model") or "model not named")
     return {
         "folder": run.resolve().name,
@@ -76,8 +77,8 @@ def _headline(run: Path, settings: dict[str, Any], metrics: list[Row]) -> dict[s
         "seed": settings.get("seed"),
         "steps": done,
         "planned": planned,
-        "unfinished": isinstance(planned, int) and done < planned,
-        "tokens": metrics[-1].get("generated_tokens") if metrics else None,
+        "unfinished": isinstance(planned, int) and done < planned and not spent,
+        "tokens": tokens,
     }
 
 
