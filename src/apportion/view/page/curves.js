@@ -119,9 +119,9 @@ function addChart(parent, curve) {
     if (!move) return;
     event.preventDefault();
     here = Math.min(steps.length - 1, Math.max(0, here + move));
-    chart.plot.setCursor({ left: chart.plot.valToPos(steps[here], "x"), top: 10 });
+    chart.plot.setCursor({ left: chart.plot.valToPos(steps[here], "x"), top: 10 }, true, true);
   });
-  box.addEventListener("blur", () => chart.plot.setCursor({ left: -10, top: -10 }));
+  box.addEventListener("blur", () => chart.plot.setCursor({ left: -10, top: -10 }, true, true));
   charts.push(chart);
   told(chart, null);
 }
