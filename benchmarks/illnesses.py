@@ -61,10 +61,10 @@ def paid_by_length() -> Iterator[None]:
     class PaidByLength:
         def __call__(self, rollouts, steps):
             tokens = rollouts.action_counts.to(rollouts.outcome.dtype)
-            return AS_GIVEN(rollouts, steps) | {"process": at_end(tokens / 20, steps)}
+            return AS_GIVEN(rollouts, steps) | {"process": at_end(tokens / 2, steps)}
 
         def total(self, rollout, steps):
-            return AS_GIVEN.total(rollout, steps) + sum(rollout.action_mask) / 20
+            return AS_GIVEN.total(rollout, steps) + sum(rollout.action_mask) / 2
 
     with patch.dict(recipes.BY_NAME, grpo=lambda right=recipes.grpo: replace(right(), reward=PaidByLength())):
         yield
@@ -146,7 +146,7 @@ ILLNESSES = {
     "reward-x100": Illness("D04", {"recipe": "dr_grpo"}, scored_by(lambda right, said: 100 * right)),
     "group-std-near-0": Illness("D08", {}, scored_by(nearly_alike)),
     "tool-mask-missing": Illness("D02", {}, with_tool(masked=False)),
-    "length-hacking": Illness("D05", {"steps": 50}, paid_by_length),
+    "length-hacking": Illness("D05", {"steps": 40, "temperature": 1.3}, paid_by_length),
     "critic-frozen": Illness("D09", {"recipe": "ppo", "critic_learning_rate": 1e-12}),
     "entropy-collapse": Illness("D14", {"entropy_bonus": 0.3, "entropy_floor": 0.0}, sharpened),
     "wrong-temperature": Illness("D03", {}, at_another_temperature),

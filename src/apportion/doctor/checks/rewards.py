@@ -132,6 +132,7 @@ UNBOUNDED = Check(
     needs=("reward_highest or reward_lowest or reward",),
     log="the largest and smallest reward of a batch (verl: critic/score/max; apportion: reward_highest, reward_lowest)",
     run=unbounded,
+    causes=("D05",),
     fewest=4,
 )
 HACKED = Check(
