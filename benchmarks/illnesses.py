@@ -148,7 +148,7 @@ ILLNESSES = {
     "tool-mask-missing": Illness("D02", {}, with_tool(masked=False)),
     "length-hacking": Illness("D05", {"steps": 40, "temperature": 1.3}, paid_by_length),
     "critic-frozen": Illness("D09", {"recipe": "ppo", "critic_learning_rate": 1e-12}),
-    "entropy-collapse": Illness("D14", {"entropy_bonus": 0.3, "entropy_floor": 0.0}, sharpened),
+    "entropy-collapse": Illness("D14", {"entropy_bonus": 3.0, "entropy_floor": 0.0, "learning_rate": 1e-3}, sharpened),
     "wrong-temperature": Illness("D03", {}, at_another_temperature),
     "cut-off": Illness("D07", {"max_new_tokens": 46}),
     "tools-masked (well)": Illness(None, {}, with_tool(masked=True)),
