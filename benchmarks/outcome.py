@@ -13,20 +13,15 @@ new in every step; the last column is of held-out ones. Prints Markdown.
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import pairwise
-from math import sqrt
 from pathlib import Path
 
-from measure import figure
-from outcome_picture import draw
-
+from apportion.compare import compare
+from apportion.compare.picture import picture
+from apportion.compare.tables import as_markdown, cells
 from apportion.train.run_folder import RunFolder
 
 SETTING = (
@@ -86,31 +81,10 @@ ARMS: dict[str, dict[str, Sequence[str]]] = {
     },
 }
 ARMS["compared"] = ARMS["first"] | ARMS["others"]
-SHARES = (0.25, 0.5, 0.75, 1.0)
-T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
-"""Two-sided 95 % points of Student's t, by degrees of freedom."""
 
 
-@dataclass(frozen=True)
-class Run:
-    """One finished run: (tokens generated, pass rate) of every step, and the held-out rate at the end."""
-
-    curve: list[tuple[int, float]]
-    held_out: float
-
-    def rate_at(self, tokens: float, window: float) -> float:
-        """Mean pass rate of the steps that ended within `window` tokens before."""
-        near = [rate for spent, rate in self.curve if tokens - window < spent <= tokens * 1.001]
-        return statistics.fmean(near or [min(self.curve, key=lambda point: abs(point[0] - tokens))[1]])
-
-    def mean_rate(self) -> float:
-        """Mean pass rate over the tokens: the area under the curve."""
-        spent = [0, *(tokens for tokens, _ in self.curve)]
-        widths = [after - before for before, after in pairwise(spent)]
-        return sum(width * rate for width, (_, rate) in zip(widths, self.curve, strict=True)) / spent[-1]
-
-
-def train(folder: Path, settings: Sequence[str], tokens: int, seed: int) -> Run:
+def train(folder: Path, settings: Sequence[str], tokens: int, seed: int) -> Path:
+    """Train unless that was done, and give the folder."""
     run = RunFolder(folder)
     if not run.model.exists():
         assignments = [f"--set={setting}" for setting in (*SETTING, *settings, f"token_budget={tokens}")]
@@ -118,38 +92,11 @@ def train(folder: Path, settings: Sequence[str], tokens: int, seed: int) -> Run:
         if (folder / "config.toml").exists():
             command = [sys.executable, "-m", "apportion", "train", "--resume", str(folder)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    curve = [(row["generated_tokens"], row["pass_rate"]) for row in run.rows("metrics.jsonl")]
-    return Run(curve, json.loads((folder / "evaluations.json").read_text())["after"]["rate"])
+    return folder
 
 
 def folder_of(name: str, seed: int) -> str:
     return f"{name.replace(' ', '-').replace('×', 'x')}-seed{seed}"
-
-
-def interval(numbers: Sequence[float]) -> tuple[float, float]:
-    """Mean, and half the width of its 95 % interval over the seeds."""
-    if len(numbers) < 2:
-        return statistics.fmean(numbers), float("nan")
-    return statistics.fmean(numbers), T95[len(numbers) - 1] * statistics.stdev(numbers) / sqrt(len(numbers))
-
-
-def percent(numbers: Sequence[float]) -> str:
-    mean, half = interval(numbers)
-    return f"{100 * mean:.1f}" if half != half else f"{100 * mean:.1f} ± {100 * half:.1f}"
-
-
-def table(runs: dict[str, list[Run]], tokens: int) -> str:
-    first = next(iter(runs.values()))
-    header = ["recipe", *(f"at {figure(share * tokens)}" for share in SHARES), "mean over the tokens"]
-    header += [f"less that of {next(iter(runs))}", "held out at the end", "steps"]
-    lines = [header, ["---"] * len(header)]
-    for name, found in runs.items():
-        at = [percent([run.rate_at(share * tokens, tokens / 10) for run in found]) for share in SHARES]
-        lead = [run.mean_rate() - other.mean_rate() for run, other in zip(found, first, strict=True)]
-        steps = figure(statistics.fmean(len(run.curve) for run in found))
-        mean, held_out = percent([run.mean_rate() for run in found]), percent([run.held_out for run in found])
-        lines.append([name, *at, mean, "" if found is first else percent(lead), held_out, steps])
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def main() -> None:
@@ -170,10 +117,11 @@ def main() -> None:
             for seed in seeds
             for name, settings in arms.items()
         }
-        runs = {name: [waiting[name, seed].result() for seed in seeds] for name in arms}
-    print(table(runs, options.tokens))
+        folders = [waiting[name, seed].result() for name in arms for seed in seeds]
+    found = compare(folders)
+    print(as_markdown(cells(found, "tokens")))
     if options.picture:
-        draw({name: [run.curve for run in found] for name, found in runs.items()}, options.tokens, options.picture)
+        options.picture.write_text(picture(found, "tokens"))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -92,6 +93,11 @@ BAD_CALLS = [
         ["no way to combine 'sum'"],
         id="unknown-combine",
     ),
+    pytest.param(["view", "gone"], ["gone", "no such file"], id="view-nothing"),
+    pytest.param(["view", "."], ["holds no run"], id="view-a-folder-without-a-run"),
+    pytest.param(["view", "in.jsonl", "--recipe", "gpro"], ["did you mean 'grpo'"], id="view-unknown-recipe"),
+    pytest.param(["view", "in.jsonl", "--split", "lines"], ["--recipe"], id="view-split-without-recipe"),
+    pytest.param(["view", "in.jsonl", "--out", "in.jsonl"], ["another --out"], id="view-over-its-source"),
     pytest.param(["train", "--recipe", "gpro"], ["did you mean 'grpo'"], id="train-unknown-recipe"),
     pytest.param(["train", "--model", "gone"], ["gone", "no such folder"], id="train-wrong-model"),
     pytest.param(["train", "--data", "gone.jsonl"], ["gone.jsonl"], id="train-wrong-data"),
@@ -203,3 +209,32 @@ def test_the_settings_that_are_written_for_a_recipe_can_be_trained_with(tmp_path
     status, shown = call("train", "--config", "my.toml", "--steps", 1, "--out", "run", *settings)
     assert status == 0, shown
     assert call("config", "--recipe", "gpro")[0] == 2
+
+
+def test_view_writes_a_page_beside_the_file_and_opens_it_where_asked(tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    source = write(tmp_path / "in.jsonl", ROW)
+
+    assert call("view", source)[0] == 0
+    assert opened == []
+    assert call("view", source, "--out", "page.html", "--open", "--recipe", "reinforce") == (0, "written: page.html\n")
+
+    assert opened == [(tmp_path / "page.html").as_uri()]
+    assert "holds no credit" in (tmp_path / "in.html").read_text()
+    assert "credit by <strong>reinforce</strong>" in (tmp_path / "page.html").read_text()
+
+
+def test_view_shows_what_a_doctor_says_of_a_run(tmp_path, monkeypatch):
+    finding = SimpleNamespace(code="AP07", level="error", said="entropy fell to 0.01", steps=(3, 9))
+    check = SimpleNamespace(code="AP07", name="entropy-collapse", remedy="raise the entropy bonus")
+    doctor = SimpleNamespace(CHECKS=(check,), diagnose=lambda run: [finding], __spec__=SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "apportion.doctor", doctor)
+    write(tmp_path / "config.toml", "steps = 1")
+
+    assert call("view", ".")[0] == 0
+
+    page = (tmp_path / "report.html").read_text()
+    assert all(
+        words in page for words in ("AP07", "Entropy collapse", "0.01 (steps 3 to 9)", "raise the entropy bonus")
+    )

@@ -53,7 +53,8 @@ def test_every_command_and_option_shown_exists(line):
         assert f"\n{words[1]}:" in makefile
         return
     assert words[0] == "apportion"
-    page = CliRunner().invoke(app, [words[1], "--help"], env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}).output
+    command = words[1:3] if words[1] == "experiment" else words[1:2]
+    page = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}).output
     for word, following in zip(words, [*words[1:], ""], strict=True):
         if word.startswith("--"):
             assert word in page

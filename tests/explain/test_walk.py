@@ -82,8 +82,37 @@ def test_the_page_says_the_same_and_needs_nothing_else() -> None:
     words.feed(page)
 
     assert words.title == "apportion: one answer, token by token"
-    assert "".join(words.body).split() == shown().split()
-    assert not re.search(r"(src|href)=|url\(|@import", page)
+    assert "".join(words.body).split() == re.sub("─+", "", shown()).split()
+    assert not re.search(r"(src|href)=|url\(|@import|<script", page)
+    assert "default-src 'none'" in page
+
+
+def test_the_page_shades_blame_and_credit_by_size() -> None:
+    page = explain_page()
+
+    rows = re.findall(r"<tr>(<td>(?:open|closed|partly)</td> <td>\S+</td> <td>4\.3</td> .*?)</tr>", page)
+    assert [re.findall(r'class="(.*?)">(.*?)<', row) for row in rows] == [
+        [("blame s3", "-2.3")],
+        [("credit s1", "+0.7")],
+        [("credit s5", "+4.7")],
+    ]
+
+
+PUBLISHED = """
+    10 1 2 3 4 5 6 8 9 0 0.0 0.5 0.3 0.2 2.0 5.0 9.0 4.3 -2.3 +0.7 +4.7 -1.15 0.21 +0.21 0.94 +0.94 20.74 3.70 0.18
+    0.00 -2.08 -2.18 -2.30 0.95 0.15 0.36 0.49 6.5 0.04 0.11 0.85 8.3 0.24 0.8 1.2 4.70 9.03 9.54 2.38 7.16 9.6
+    0.50 0.30 0.20 5% 90%
+"""
+OURS = """
+    7 11 12 13 14 0.200 1.00 0.220 1.10 5.17 0.238 1.19 5.59 0.242 1.21 0.260 1.30
+"""
+
+
+def test_every_number_that_is_shown_is_published_or_follows_and_none_is_missing() -> None:
+    """OURS: numbers of headings, and probabilities around the published end of the clip range: ratio, ratio * 4.7."""
+    found = set(re.findall(r"(?<![\w.])[+-]?\d+(?:\.\d+)?%?(?![\w])", shown()))
+
+    assert found == set((PUBLISHED + OURS).split())
 
 
 class _Words(HTMLParser):

@@ -117,3 +117,15 @@ def test_the_explained_variance_of_each_quarter_is_over_its_tokens() -> None:
     assert by_quarter == [0.0, 0.0, 0.0, 1.0]
     # left over: 1, 1, 0.5, 0, and 0, 0, -0.5, 0: of variance 2 / 7, as the returns are
     assert figures["explained_variance"] == pytest.approx(0.0)
+    # squares of 1, 1, 0.5, 0, and 0, 0, 0.5, 0, against those of returns about their mean of a half
+    assert figures["error_over_constant"] == pytest.approx(2.5 / 2.0)
+
+
+def test_a_bias_counts_against_a_critic_though_it_explains_as_much() -> None:
+    mask = torch.tensor([[False, True, True]])
+    values, returns = torch.tensor([[0.0, 2.0, 3.0]]), torch.tensor([[0.0, 0.0, 1.0]])
+    none = torch.zeros_like(returns)
+    lesson = critics.Lesson(none.long(), mask, mask, none, none.long(), mask, values, returns)
+    assert critics._explained(lesson)["explained_variance"] == pytest.approx(1.0)
+    assert critics._explained(lesson)["error_over_constant"] == pytest.approx(4 / 0.25)
+    assert critics._explained(replace(lesson, returns=none))["error_over_constant"] is None

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from apportion.view.report import write_report
+from apportion.view.report import write_page
 from faults import Work, command, full_from, in_child, killed_at, writes_of
 from runs import TINY, train
 
@@ -40,7 +40,7 @@ def taken_up(path: Path, settings: dict[str, object]) -> Work:
 
 def uninterrupted(folder: Path, settings: dict[str, object]) -> Straight:
     settings = TINY | settings
-    write_report(train(folder / "here", **settings).path)  # so that the children need not import all that it takes
+    write_page(train(folder / "here", **settings).path)  # so that the children need not import all that it takes
     path = folder / "straight"
     return Straight(settings, path, writes_of(path, begun(path, settings)))
 

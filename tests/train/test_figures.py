@@ -58,3 +58,64 @@ def test_process_and_outcome_reward_that_agree_correlate_and_those_that_do_not_d
     assert correlation([0.9, 0.1, 0.9, 0.1]) == pytest.approx(1)
     assert correlation([0.1, 0.9, 0.1, 0.9]) == pytest.approx(-1)
     assert correlation([0.5, 0.5, 0.5, 0.5]) is None
+
+
+def answer(tokens, outcome, *, prompt=1, group=0, **more):
+    mask = [False] * prompt + [True] * tokens
+    return Rollout(tokens=[1] * len(mask), action_mask=mask, group=group, outcome=outcome, **more)
+
+
+def figures_of(*rows, recipe="dr_grpo"):
+    return ledger_figures(apportion(collate(list(rows)), recipes.by_name(recipe)))
+
+
+def test_the_extremes_of_rewards_and_their_spread_within_groups_are_those_worked_out_by_hand():
+    figures = figures_of(
+        answer(2, 3.0), answer(2, 1.0), answer(2, -4.0, group=1), answer(2, -4.0, group=1), answer(2, None, group=1)
+    )
+    assert (figures["reward_lowest"], figures["reward_highest"]) == (-4.0, 3.0)
+    assert figures["reward_spread_in_group"] == pytest.approx((1.0 + 0.0) / 2)
+
+
+def test_length_goes_with_reward_where_longer_answers_are_paid_more_and_with_passing_where_they_pass():
+    figures = figures_of(answer(1, 0.0), answer(2, 0.5), answer(3, 1.0), answer(4, 0.7))
+    assert figures["length_reward_correlation"] == pytest.approx(1.3 / 2.65**0.5)
+    assert figures["length_pass_correlation"] == pytest.approx(0.5 / 3.75**0.5)
+    alike = figures_of(answer(2, 0.0), answer(2, 1.0))
+    assert alike["length_reward_correlation"] is alike["length_pass_correlation"] is None
+
+
+def test_passing_is_told_for_the_shorter_and_the_longer_half_of_prompts():
+    figures = figures_of(
+        answer(1, 1.0, prompt=2), answer(1, 1.0, prompt=2), answer(1, 1.0, prompt=5), answer(1, 0.0, prompt=5)
+    )
+    assert (figures["pass_rate_short_prompts"], figures["pass_rate_long_prompts"]) == (1.0, 0.5)
+    alike = figures_of(answer(1, 1.0), answer(1, 0.0))
+    assert alike["pass_rate_short_prompts"] is alike["pass_rate_long_prompts"] is None
+
+
+def test_turns_and_the_environments_share_of_what_stands_behind_the_prompt():
+    tool = Rollout(
+        tokens=[1] * 6,
+        action_mask=[False, True, True, False, False, True],
+        turns=[0, 1, 1, 2, 2, 3],
+        group=0,
+        outcome=1.0,
+    )
+    figures = figures_of(tool, answer(4, 0.0))
+    assert figures["turns_per_rollout"] == 1.5
+    assert figures["environment_share"] == pytest.approx(2 / 9)
+
+
+def test_the_spread_of_steps_is_that_of_answers_with_several():
+    rows = [
+        Rollout([1, 2], [True, True], 0, outcome, text="a\nb", offsets=[(0, 2), (2, 3)], **more)
+        for outcome, more in (
+            (1.0, {"step_values": (0.5, 0.75), "step_rewards": (0.0, 0.5)}),
+            (0.0, {"step_values": (0.5, 0.0), "step_rewards": (0.25, 0.25)}),
+        )
+    ]
+    figures = figures_of(*rows, recipe="vineppo")
+    assert figures["value_spread"] == pytest.approx((0.25 + 0.5) / 2)
+    assert figures["process_spread"] == pytest.approx((0.5 + 0.0) / 2)
+    assert figures_of(answer(2, 1.0), answer(2, 0.0))["value_spread"] is None

@@ -24,8 +24,11 @@ TINY = {"prompts": 3, "group": 4, "chain_steps": 2, "max_new_tokens": 24, "held_
 
 
 def words(out: Path, *more: str) -> list[str]:
-    settings = [word for key, value in TINY.items() for word in ("--set", f"{key}={value}")]
-    return ["train", "--out", str(out), *settings, *more]
+    return ["train", "--out", str(out), *as_words(TINY), *more]
+
+
+def as_words(settings: dict[str, Any]) -> list[str]:
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
 
 
 def by_torchrun(processes: int, *words: str) -> None:
@@ -72,29 +75,35 @@ def assert_alike(found: list[dict[str, Any]], expected: list[dict[str, Any]]) ->
             assert number == same, (own["step"], name)
 
 
-ALONE = {"recipe": "ppo", "learning_rate": 1e-3, "critic_ema": 0.5}
-PPO = ("--recipe", "ppo", "--set", "learning_rate=1e-3", "--set", "critic_ema=0.5")
-
-
+PPO: dict[str, Any] = {
+    "recipe": "ppo",
+    "learning_rate": 1e-3,
+    "critic_ema": 0.5,
+    "normalise": "running",
+    "kl_beta": 0.1,
+    "kl_in": "reward",
+    "replay_share": 0.2,
+    "gradient_variance_every": 1,
+}
 SHARDED = ("--set", "sharded=true", "--set", "layout=packed")
 
 
 def by_one(out: Path, steps: int) -> list[dict[str, Any]]:
     """The same run in this process alone."""
-    Trainer(RunFolder.new(out), resolve(TINY | ALONE | {"steps": steps}), Silent()).train()
+    Trainer(RunFolder.new(out), resolve(TINY | PPO | {"steps": steps}), Silent()).train()
     return rows(out)
 
 
 def test_three_processes_come_to_the_numbers_of_one(tmp_path: Path) -> None:
     alone = by_one(tmp_path / "one", 2)
-    for status, said in by_forks(3, *words(tmp_path / "three", *PPO, "--steps", "2")):
+    for status, said in by_forks(3, *words(tmp_path / "three", *as_words(PPO), "--steps", "2")):
         assert status == 0, said
     assert_alike(rows(tmp_path / "three"), alone)
 
 
 def test_a_run_of_two_processes_in_shards_comes_to_the_same_and_is_taken_up_by_one(tmp_path: Path) -> None:
     out = tmp_path / "shards"
-    by_torchrun(2, *words(out, *PPO, *SHARDED, "--steps", "2"))
+    by_torchrun(2, *words(out, *as_words(PPO), *SHARDED, "--steps", "2"))
     text = (out / "config.toml").read_text().replace("sharded = true", "sharded = false")
     (out / "config.toml").write_text(text)
     Trainer(*open_run({"steps": 3}, None, out), Silent()).train()

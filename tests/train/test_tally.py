@@ -75,3 +75,11 @@ def test_the_figures_of_several_processes_are_those_of_all_their_tokens():
     figures = tally.figures()
     assert figures["entropy"] == 0.5
     assert (figures["ratio_min"], figures["ratio_max"]) == (0, 2), "of the other process"
+
+
+def test_what_was_sampled_surprises_by_its_entropy_where_the_ratio_is_1():
+    tally = Tally(clip_low=0.2, clip_high=0.2)
+    mask = torch.tensor([[True, True, False]])
+    tally.add(forward([-1.0, -2.0, -9.0], [0.0] * 3), torch.zeros(1, 3), torch.ones(1, 3), mask)
+    tally.add_mismatch(forward([-1.0, -2.0, -9.0], [0.0] * 3, entropy=0.5), torch.zeros(1, 3), mask)
+    assert tally.figures()["surprise_over_entropy"] == pytest.approx((1.0 + 2.0) / (0.5 + 0.5))

@@ -9,14 +9,15 @@ from typing import Any
 
 import typer
 
-from apportion.cli import crediting, judging, showing, training
+from apportion.cli import comparing, crediting, judging, showing, training
 from apportion.errors import ApportionError
 
 COMMANDS = (
     *(training.train, training.config),
     *(crediting.credit, crediting.value),
-    *(judging.lint, judging.audit),
-    *(showing.explain,),
+    *(judging.lint, judging.audit, judging.doctor),
+    *(comparing.compare,),
+    *(showing.view, showing.explain),
 )
 app = typer.Typer(
     help="Token-level credit in reinforcement learning of language models.",
@@ -26,6 +27,10 @@ app = typer.Typer(
 )
 for command in COMMANDS:
     app.command()(command)
+
+experiment = typer.Typer(help="Small experiments, from training to the page that shows what came out.")
+experiment.command("credit")(comparing.experiment_credit)
+app.add_typer(experiment, name="experiment")
 
 
 def main() -> None:

@@ -42,6 +42,33 @@ def lint(
         raise typer.Exit(1)
 
 
+def doctor(
+    run: Annotated[
+        Path | None,
+        typer.Argument(help="A run folder, TRL state or log, TensorBoard folder, W&B export, or verl console log."),
+    ] = None,
+    fail_on: Annotated[
+        list[str] | None, typer.Option(help="error, warning, note or a check: exit status 1 where it is found.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    list_checks: Annotated[bool, typer.Option("--list", help="List the checks.")] = False,
+) -> None:
+    """Say what a training run suffers from, root causes first, and what to do about it."""
+    from apportion.doctor import examine, readers, report
+
+    if list_checks:
+        report.print_checks(console)
+        return
+    path, failing = report.asked(run, fail_on or [])
+    diagnosis = examine(readers.read(path))
+    if as_json:
+        print(report.as_json(path, diagnosis))
+    else:
+        report.print_diagnosis(path, diagnosis, console)
+    if report.fails(diagnosis.findings, failing):
+        raise typer.Exit(1)
+
+
 def audit(
     data: Annotated[
         str, typer.Argument(help="`chain` (the embedded task), or JSONL of steps with the first wrong one marked.")

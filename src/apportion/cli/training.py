@@ -11,6 +11,7 @@ from rich.text import Text
 
 from apportion import recipes
 from apportion.cli.console import console
+from apportion.cli.showing import page_of
 
 WHAT, HOW, WHERE = "What is trained", "Every other setting: see `apportion config`", "Where the run is"
 RecipeName = Annotated[
@@ -47,7 +48,6 @@ def train(
     from apportion.train.display import closing_table
     from apportion.train.processes import joined, told
     from apportion.train.start import open_run, settings_of, train_run
-    from apportion.view.report import write_report
 
     across = joined()
     run, resolved = told(lambda: open_run(settings_of(given, settings or [], config), out, resume), across)
@@ -57,7 +57,7 @@ def train(
         console.print(Text(f"stopped; to go on: apportion train --resume {run.path}"), soft_wrap=True)
         raise typer.Exit(130) from None
     if across.rank == 0:
-        write_report(run.path)
+        page_of(run.path)
         console.print(closing_table(run))
         if not finished:
             console.print(Text(f"asked to stop; to go on: apportion train --resume {run.path}"), soft_wrap=True)

@@ -1,11 +1,10 @@
-"""The worked example in words: a list of sections, for a terminal, a file or a page.
+"""The worked example in words: a list of sections, for a terminal or a file; `page` makes a page of them.
 
 Plain ASCII and at most 80 columns, so that it reads the same everywhere.
 """
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 
 from rich import box
@@ -41,14 +40,6 @@ def explain_example(console: Console) -> None:
             shown = Text.from_markup(part) if isinstance(part, str) else part
             console.print(Padding(shown, (0, 0, 0, 3)), width=width, highlight=False)
         console.print()
-
-
-def explain_page() -> str:
-    """Give the same walk as one HTML page that needs nothing else."""
-    console = Console(record=True, file=io.StringIO(), width=WIDTH, force_terminal=True, color_system="truecolor")
-    explain_example(console)
-    page = console.export_html().replace("<html>", '<html lang="en">')
-    return page.replace("<head>", "<head>\n<title>apportion: one answer, token by token</title>")
 
 
 def sections(example: Example) -> tuple[Section, ...]:

@@ -166,6 +166,7 @@ def _explained(lesson: Lesson) -> Figures:
     quarter = place * QUARTERS // lesson.mask.sum(1, keepdim=True).clamp(min=1)
     return {
         "explained_variance": losses.explained_variance(lesson.values, lesson.returns, lesson.mask),
+        "error_over_constant": _error_over_constant(lesson),
         **{
             f"explained_variance_quarter_{q + 1}": losses.explained_variance(
                 lesson.values, lesson.returns, lesson.mask & (quarter == q)
@@ -173,3 +174,13 @@ def _explained(lesson: Lesson) -> Figures:
             for q in range(QUARTERS)
         },
     }
+
+
+def _error_over_constant(lesson: Lesson) -> float | None:
+    """The values' mean squared error over that of the best constant: over 1, a constant would have been better.
+
+    Unlike the explained variance it counts a bias. None where the returns are all alike.
+    """
+    returns, values = lesson.returns[lesson.mask].double(), lesson.values[lesson.mask].double()
+    best = float(returns.var(correction=0)) if returns.numel() else 0.0
+    return float((values - returns).square().mean()) / best if best else None

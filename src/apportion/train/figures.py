@@ -64,7 +64,7 @@ def ledger_figures(ledger: Ledger) -> Figures:
         "pass_at_group": _share_of_groups(ledger, lambda own: bool((own >= PASS).any())),
         "zero_variance_groups": _share_of_groups(ledger, lambda own: bool(own.max() == own.min())),
         **{f"reward_{name}": _mean(part.sum(1)[votes].double()) for name, part in ledger.parts.items()},
-        "process_outcome_correlation": _correlation(ledger),
+        "process_outcome_correlation": _process_correlation(ledger),
         "mean_abs_advantage": _mean(used.abs()),
         "steps_per_rollout": _mean(ledger.steps.counts.double()),
         "length_p10": short,
@@ -72,6 +72,63 @@ def ledger_figures(ledger: Ledger) -> Figures:
         "length_p90": long,
         "truncated": _mean((~rollouts.ended).double()),
         "unscored": _mean(rollouts.outcome.isnan().double()),
+        **_of_rewards(ledger),
+        **_of_lengths(ledger),
+        **_of_turns(ledger),
+    }
+
+
+def _of_rewards(ledger: Ledger) -> Figures:
+    """The extremes of an answer's reward, its spread in a group, and how far apart the steps of an answer are."""
+    votes = ledger.rollouts.votes
+    reward = ledger.reward.sum(1)[votes].double()
+    groups = ledger.rollouts.groups[votes]
+    spreads = [reward[groups == g].std(correction=0) for g in sorted(set(groups.tolist()))]
+    return {
+        "reward_lowest": float(reward.min()) if len(reward) else None,
+        "reward_highest": float(reward.max()) if len(reward) else None,
+        "reward_spread_in_group": float(torch.stack(spreads).mean()) if spreads else None,
+        "value_spread": _spread_of_steps(ledger, ledger.value),
+        "process_spread": _spread_of_steps(ledger, ledger.parts.get("process")),
+    }
+
+
+def _spread_of_steps(ledger: Ledger, grid: Tensor | None) -> float | None:
+    """The mean distance of the highest from the lowest entry of an answer's steps, of answers with several."""
+    several = ledger.rollouts.votes & (ledger.steps.counts > 1)
+    if grid is None or not bool(several.any()):
+        return None
+    grid, mask = grid[several].double(), ledger.steps.mask[several]
+    highest, lowest = torch.where(mask, grid, -torch.inf).amax(1), torch.where(mask, grid, torch.inf).amin(1)
+    return float((highest - lowest).mean())
+
+
+def _of_lengths(ledger: Ledger) -> Figures:
+    """What an answer's length has to do with its reward and with passing, and a prompt's length with passing."""
+    rollouts, votes = ledger.rollouts, ledger.rollouts.votes
+    lengths, passed = rollouts.action_counts[votes].double(), (rollouts.outcome[votes] >= PASS).double()
+    runs = rollouts.runs
+    ahead = runs.take(runs.opens_rollout & ~runs.sampled)
+    prompts = torch.zeros_like(rollouts.groups).index_add(0, ahead.rollout, ahead.length)[votes]
+    long = prompts > prompts.median() if len(prompts) else prompts.bool()
+    return {
+        "length_reward_correlation": _correlation(lengths, ledger.reward.sum(1)[votes].double()),
+        "length_pass_correlation": _correlation(lengths, passed),
+        "pass_rate_short_prompts": _mean(passed[~long]) if bool(long.any()) else None,
+        "pass_rate_long_prompts": _mean(passed[long]),
+    }
+
+
+def _of_turns(ledger: Ledger) -> Figures:
+    """Turns with sampled tokens, and the share of tokens behind the prompt that the environment wrote."""
+    rollouts, runs = ledger.rollouts, ledger.rollouts.runs
+    behind = runs.take(~(runs.opens_rollout & ~runs.sampled))
+    written = float(behind.length[~behind.sampled].sum())
+    total = float(behind.length.sum())
+    own = runs.of_actions
+    return {
+        "turns_per_rollout": float(own.opens_turn.sum()) / len(rollouts) if len(rollouts) else None,
+        "environment_share": written / total if total else None,
     }
 
 
@@ -85,12 +142,18 @@ def _share_of_groups(ledger: Ledger, test: Callable[[Tensor], bool]) -> float | 
     return sum(test(outcomes) for outcomes in own) / len(own) if own else None
 
 
-def _correlation(ledger: Ledger) -> float | None:
-    """Pearson correlation of process and outcome reward over the rollouts that have both."""
+def _process_correlation(ledger: Ledger) -> float | None:
+    """Correlation of process and outcome reward over the rollouts that have both."""
     if "process" not in ledger.parts:
         return None
     votes = ledger.rollouts.votes
-    pair = torch.stack([ledger.parts[name].sum(1)[votes].double() for name in ("process", "outcome")])
+    process, outcome = (ledger.parts[name].sum(1)[votes].double() for name in ("process", "outcome"))
+    return _correlation(process, outcome)
+
+
+def _correlation(first: Tensor, second: Tensor) -> float | None:
+    """Pearson's. None where one of them is all alike."""
+    pair = torch.stack([first, second])
     if pair.shape[1] < 2 or bool((pair.std(dim=1) == 0).any()):
         return None
     return float(torch.corrcoef(pair)[0, 1])

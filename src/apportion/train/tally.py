@@ -29,11 +29,12 @@ class Forward:
 SUMS = (
     *("tokens", "entropy", "clipped_low", "clipped_high", "mismatch", "mismatch_tokens"),
     *("kl", "own_entropy", "ref_entropy", "ref_tokens"),
+    *("surprise", "expected_surprise"),
 )
 EXTREMES = ("ratio_lowest", "ratio_highest", "mismatch_highest")
 NAMES = (
     *("kl", "entropy", "entropy_share_of_reference", "clip_fraction_low", "clip_fraction_high"),
-    *("ratio_min", "ratio_max", "mismatch_mean", "mismatch_max"),
+    *("ratio_min", "ratio_max", "mismatch_mean", "mismatch_max", "surprise_over_entropy"),
 )
 
 
@@ -42,6 +43,8 @@ class Tally:
 
     clipped_low, clipped_high: tokens whose gradient the clip took away, below and above.
     mismatch: |trainer's - sampler's log-probability| while the policy is still the one that sampled.
+    surprise, expected_surprise: -log-probability and entropy by that same policy. What it sampled surprises it by its
+        entropy on average, so that their ratio is near 1.
     kl, own_entropy, ref_entropy: over the rows that the reference was asked about.
     """
 
@@ -85,6 +88,9 @@ class Tally:
         gap = (forward.logprobs.detach() - old_logprobs)[mask].abs()
         if gap.numel():
             self._add(mismatch=gap.sum(), mismatch_tokens=gap.numel())
+            self._add(
+                surprise=-forward.logprobs.detach()[mask].sum(), expected_surprise=forward.entropy.detach()[mask].sum()
+            )
             self._reach(mismatch_highest=gap.max())
 
     def figures(self) -> Figures:
@@ -104,6 +110,9 @@ class Tally:
             "ratio_max": highest["ratio_highest"],
             "mismatch_mean": sums["mismatch"] / max(1, sums["mismatch_tokens"]),
             "mismatch_max": highest["mismatch_highest"],
+            "surprise_over_entropy": sums["surprise"] / sums["expected_surprise"]
+            if sums["expected_surprise"]
+            else None,
         }
 
     def _add(self, **more: int | Tensor) -> None:
