@@ -25,7 +25,6 @@ from math import sqrt
 from pathlib import Path
 
 from measure import figure
-from outcome_picture import draw
 
 from apportion.train.run_folder import RunFolder
 
@@ -173,6 +172,8 @@ def main() -> None:
         runs = {name: [waiting[name, seed].result() for seed in seeds] for name in arms}
     print(table(runs, options.tokens))
     if options.picture:
+        from outcome_picture import draw
+
         draw({name: [run.curve for run in found] for name, found in runs.items()}, options.tokens, options.picture)
 
 

@@ -1,0 +1,192 @@
+"""Measure what training learns against TRL's GRPOTrainer: for the same tokens, and in the same time.
+
+    python benchmarks/trl_outcome.py --out FOLDER --seeds 1 --arms tuning   # settings tried
+    python benchmarks/trl_outcome.py --out FOLDER                           # the best of each
+    python benchmarks/trl_outcome.py --out FOLDER --seeds 1 --steps 2       # does it run? Its figures mean nothing
+
+Needs an environment with trl 1.16 and apportion[train,fast]. Every run is the default run of `apportion train` (the
+embedded model and task, 70 steps of 32 prompts × 8 answers), one after another with a thread each. A seed has the same
+problems in every arm, and one judge judges all. Held-out problems are sampled and judged by apportion, whoever trained.
+A run that FOLDER holds already is not made again. Prints Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from itertools import accumulate
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import train_seeds
+from measure import figure
+from outcome import Run, folder_of, percent
+from trl_arms import EMBEDDED, Steps, again, train_with_trl
+
+from apportion.policy.causal import CausalPolicy
+from apportion.tasks.chain import Chain
+from apportion.train.collect import Collector, chance
+from apportion.train.config import resolve
+from apportion.train.run_folder import RunFolder
+
+TRL: dict[str, Any] = {"gradient_checkpointing": False}
+OURS: dict[str, Any] = {"checkpoint_every": 1000}
+ARMS: dict[str, dict[str, dict[str, Any]]] = {
+    "compared": {
+        "apportion": OURS,
+        "trl": TRL,
+    },
+    "tuning": {
+        "apportion": OURS,
+        "apportion 1e-4": OURS | {"learning_rate": 1e-4},
+        "apportion 1e-3": OURS | {"learning_rate": 1e-3},
+        "trl": TRL,
+        "trl 1e-4": TRL | {"learning_rate": 1e-4},
+        "trl 1e-3": TRL | {"learning_rate": 1e-3},
+        "trl dr_grpo, scale_rewards none": TRL | {"loss_type": "dr_grpo", "scale_rewards": "none"},
+    },
+}
+"""Settings beyond the default run: of `apportion train`, and of GRPOConfig."""
+KNOWN = ARMS["tuning"] | ARMS["compared"]
+WINDOW = 5
+"""Steps that a pass rate at a point is the mean of."""
+GOOD = 0.9
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One finished run: its steps, and the pass rate on held-out problems at the end."""
+
+    steps: Steps
+    held_out: float
+
+    def by_tokens(self) -> Run:
+        """Pass rates against tokens generated."""
+        return self._against(self.steps.tokens)
+
+    def by_seconds(self, pace: float) -> Run:
+        """Pass rates against time, at so many seconds a step."""
+        return self._against([pace] * len(self.steps.seconds))
+
+    def _against(self, each: Sequence[float]) -> Run:
+        return Run(list(zip(accumulate(each), self.steps.scores, strict=True)), self.held_out)
+
+
+def train(name: str, seed: int, folder: Path, steps: int) -> None:
+    """Train once, and keep the steps in `folder`/steps.json."""
+    if name.startswith("trl"):
+        again(["--out", str(folder), "--seed", str(seed), "--steps", str(steps), "--child", name], EMBEDDED.threads)
+        return
+    settings = [f"--set={key}={value}" for key, value in KNOWN[name].items()]
+    train_seeds.train(seed, folder, [*settings, f"--set=steps={steps}"])
+    run = RunFolder(folder)
+    rows = run.rows("metrics.jsonl")
+    found = Steps(
+        [row["seconds"] for row in run.rows("timings.jsonl")],
+        [row["sampled_tokens"] for row in rows],
+        [row["pass_rate"] for row in rows],
+    )
+    rate = json.loads((folder / "evaluations.json").read_text())["after"]["rate"]
+    write(folder, Outcome(found, rate))
+
+
+def child(name: str, seed: int, folder: Path, steps: int) -> None:
+    """Train with TRL."""
+    config = resolve({"seed": seed})
+    problems = [
+        problem
+        for step in range(steps)
+        for problem in Chain().sample(EMBEDDED.prompts, chance(config, step, "problems"))
+    ]
+    model = folder / "model"
+    settings = KNOWN[name]
+    embedded = str(files("apportion") / "embedded")
+    found = train_with_trl(embedded, EMBEDDED, problems, Chain().score, model, seed=seed, **settings)
+    collector = Collector(CausalPolicy.load(model), Chain(), config)
+    rate = collector.pass_rate(Chain().held_out(config.tests), "after").rate
+    write(folder, Outcome(found, rate))
+
+
+def write(folder: Path, outcome: Outcome) -> None:
+    (folder / "steps.json").write_text(json.dumps(asdict(outcome)))
+
+
+def read(folder: Path) -> Outcome:
+    found = json.loads((folder / "steps.json").read_text())
+    return Outcome(Steps(**found["steps"]), found["held_out"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
+    parser.add_argument("--seeds", type=int, default=5, help="runs of each arm")
+    parser.add_argument("--steps", type=int, default=70)
+    parser.add_argument("--arms", choices=ARMS, default="compared")
+    parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        child(options.child, options.seed, options.out, options.steps)
+        return
+    found: dict[str, list[Outcome]] = {name: [] for name in ARMS[options.arms]}
+    for seed in range(options.seeds):
+        for name, runs in found.items():
+            folder = options.out / folder_of(name.replace(",", ""), seed)
+            if not (folder / "steps.json").exists():
+                train(name, seed, folder, options.steps)
+            runs.append(read(folder))
+            print(f"{folder.name}: held out {runs[-1].held_out:.1%}", file=sys.stderr, flush=True)
+    print(table(found))
+
+
+def table(found: dict[str, list[Outcome]]) -> str:
+    """Pass rates in percent; differences are of the same seed."""
+    pace = {name: statistics.median(s for run in runs for s in run.steps.seconds) for name, runs in found.items()}
+    by_tokens = {name: [run.by_tokens() for run in runs] for name, runs in found.items()}
+    by_seconds = {name: [run.by_seconds(pace[name]) for run in runs] for name, runs in found.items()}
+    header = ["trainer", "seconds a step", "held out at the end", "less ours"]
+    columns: dict[str, list[str]] = {name: [figure(pace[name])] for name in found}
+    columns_of(columns, {name: [run.held_out for run in runs] for name, runs in found.items()})
+    for spent, unit in ((by_tokens, "tokens"), (by_seconds, "s")):
+        end = min(run.curve[-1][0] for runs in spent.values() for run in runs)
+        header += [f"at {end:,.0f} {unit}", "less ours", "mean until then", "less ours", f"{unit} to {GOOD:.0%}"]
+        until = {
+            name: [Run([p for p in run.curve if p[0] <= end], 0.0) for run in runs] for name, runs in spent.items()
+        }
+        columns_of(columns, {name: [last_rate(run) for run in runs] for name, runs in until.items()})
+        columns_of(columns, {name: [run.mean_rate() for run in runs] for name, runs in until.items()})
+        for name, runs in spent.items():
+            spent_by = statistics.fmean(reached(run) for run in runs)
+            columns[name].append("never" if isnan(spent_by) else f"{spent_by:,.0f}")
+    lines = [header, ["---"] * len(header), *([name, *cells] for name, cells in columns.items())]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def columns_of(columns: dict[str, list[str]], rates: dict[str, list[float]]) -> None:
+    """Add the rates of every arm, and by how much they are above those of the first one."""
+    first = next(iter(rates))
+    for name, own in rates.items():
+        lead = [one - other for one, other in zip(own, rates[first], strict=True)]
+        columns[name] += [percent(own), "" if name == first else percent(lead)]
+
+
+def last_rate(run: Run) -> float:
+    return statistics.fmean(rate for _, rate in run.curve[-WINDOW:])
+
+
+def reached(run: Run) -> float:
+    """What was spent when the mean of so many steps in a row first was `GOOD`."""
+    for n in range(WINDOW, len(run.curve) + 1):
+        if last_rate(Run(run.curve[:n], 0.0)) >= GOOD:
+            return run.curve[n - 1][0]
+    return float("nan")
+
+
+if __name__ == "__main__":
+    main()
