@@ -7,6 +7,7 @@
 Needs an environment with trl 1.16 and apportion[train,fast]. Every run is the default run of `apportion train` (the
 embedded model and task, 70 steps of 32 prompts × 8 answers), one after another with a thread each. A seed has the same
 problems in every arm, and one judge judges all. Held-out problems are sampled and judged by apportion, whoever trained.
+The first seed's runs are the clock: seconds of their steps count for all seeds, so nothing else should run beside them.
 A run that FOLDER holds already is not made again. Prints Markdown.
 """
 
@@ -20,7 +21,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from itertools import accumulate
-from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -66,15 +66,8 @@ class Outcome:
     steps: Steps
     held_out: float
 
-    def by_tokens(self) -> Run:
-        """Pass rates against tokens generated."""
-        return self._against(self.steps.tokens)
-
-    def by_seconds(self, pace: float) -> Run:
-        """Pass rates against time, at so many seconds a step."""
-        return self._against([pace] * len(self.steps.seconds))
-
-    def _against(self, each: Sequence[float]) -> Run:
+    def against(self, each: Sequence[float]) -> Run:
+        """Its pass rates against what was spent, so much in each step."""
         return Run(list(zip(accumulate(each), self.steps.scores, strict=True)), self.held_out)
 
 
@@ -142,50 +135,58 @@ def main() -> None:
                 train(name, seed, folder, options.steps)
             runs.append(read(folder))
             print(f"{folder.name}: held out {runs[-1].held_out:.1%}", file=sys.stderr, flush=True)
-    print(table(found))
+    print(tables(found))
 
 
-def table(found: dict[str, list[Outcome]]) -> str:
-    """Pass rates in percent; differences are of the same seed."""
-    pace = {name: statistics.median(s for run in runs for s in run.steps.seconds) for name, runs in found.items()}
-    by_tokens = {name: [run.by_tokens() for run in runs] for name, runs in found.items()}
-    by_seconds = {name: [run.by_seconds(pace[name]) for run in runs] for name, runs in found.items()}
-    header = ["trainer", "seconds a step", "held out at the end", "less ours"]
-    columns: dict[str, list[str]] = {name: [figure(pace[name])] for name in found}
-    columns_of(columns, {name: [run.held_out for run in runs] for name, runs in found.items()})
-    for spent, unit in ((by_tokens, "tokens"), (by_seconds, "s")):
-        end = min(run.curve[-1][0] for runs in spent.values() for run in runs)
-        header += [f"at {end:,.0f} {unit}", "less ours", "mean until then", "less ours", f"{unit} to {GOOD:.0%}"]
-        until = {
-            name: [Run([p for p in run.curve if p[0] <= end], 0.0) for run in runs] for name, runs in spent.items()
-        }
-        columns_of(columns, {name: [last_rate(run) for run in runs] for name, runs in until.items()})
-        columns_of(columns, {name: [run.mean_rate() for run in runs] for name, runs in until.items()})
-        for name, runs in spent.items():
-            spent_by = statistics.fmean(reached(run) for run in runs)
-            columns[name].append("never" if isnan(spent_by) else f"{spent_by:,.0f}")
-    lines = [header, ["---"] * len(header), *([name, *cells] for name, cells in columns.items())]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+def tables(found: dict[str, list[Outcome]]) -> str:
+    """Pass rates in percent, for the same tokens and then in the same time; differences are of the same seed."""
+    clock = {name: runs[0].steps.seconds for name, runs in found.items()}
+    by_tokens = {name: [run.against(run.steps.tokens) for run in runs] for name, runs in found.items()}
+    by_time = {name: [run.against(clock[name]) for run in runs] for name, runs in found.items()}
+    held_out = compared("held out at the end", {name: [run.held_out for run in runs] for name, runs in found.items()})
+    pace = [["seconds a step"], *([figure(statistics.fmean(own))] for own in clock.values())]
+    return f"{table('tokens', by_tokens, held_out)}\n\n{table('s', by_time, pace)}"
 
 
-def columns_of(columns: dict[str, list[str]], rates: dict[str, list[float]]) -> None:
-    """Add the rates of every arm, and by how much they are above those of the first one."""
-    first = next(iter(rates))
-    for name, own in rates.items():
-        lead = [one - other for one, other in zip(own, rates[first], strict=True)]
-        columns[name] += [percent(own), "" if name == first else percent(lead)]
+def table(unit: str, spent: dict[str, list[Run]], more: list[list[str]]) -> str:
+    """Pass rates after as much of a unit as all runs spent, and what else is known of every arm."""
+    end = min(run.curve[-1][0] for runs in spent.values() for run in runs)
+    until = {name: [Run([p for p in run.curve if p[0] <= end], 0.0) for run in runs] for name, runs in spent.items()}
+    at_end = compared(f"at {end:,.0f} {unit}", {name: [last_rate(run) for run in runs] for name, runs in until.items()})
+    mean = compared("mean until then", {name: [run.mean_rate() for run in runs] for name, runs in until.items()})
+    good = [[f"{unit} to {GOOD:.0%}"], *([reached(runs)] for runs in spent.values())]
+    names = [["trainer"], *([name] for name in spent)]
+    head, *rows = (
+        [cell for cells in parts for cell in cells] for parts in zip(names, mean, at_end, good, more, strict=True)
+    )
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
+
+
+def compared(what: str, rates: dict[str, list[float]]) -> list[list[str]]:
+    """A heading, and for every arm its rates and by how much they are above those of the first one."""
+    first = next(iter(rates.values()))
+    leads = {name: [one - other for one, other in zip(own, first, strict=True)] for name, own in rates.items()}
+    return [[what, "less ours"], *([percent(own), percent(leads[name])] for name, own in rates.items())]
 
 
 def last_rate(run: Run) -> float:
     return statistics.fmean(rate for _, rate in run.curve[-WINDOW:])
 
 
-def reached(run: Run) -> float:
-    """What was spent when the mean of so many steps in a row first was `GOOD`."""
-    for n in range(WINDOW, len(run.curve) + 1):
-        if last_rate(Run(run.curve[:n], 0.0)) >= GOOD:
-            return run.curve[n - 1][0]
-    return float("nan")
+def reached(runs: Sequence[Run]) -> str:
+    """What was spent on average when the mean of so many steps in a row first was `GOOD`."""
+    spent = [
+        next((run.curve[n - 1][0] for n in range(WINDOW, len(run.curve) + 1) if last_rate(cut(run, n)) >= GOOD), None)
+        for run in runs
+    ]
+    there = [one for one in spent if one is not None]
+    if not there:
+        return "never"
+    return f"{statistics.fmean(there):,.0f}" + (f" ({len(there)} of {len(runs)})" if len(there) < len(runs) else "")
+
+
+def cut(run: Run, steps: int) -> Run:
+    return Run(run.curve[:steps], run.held_out)
 
 
 if __name__ == "__main__":
