@@ -37,11 +37,12 @@ EMBEDDED = Shape(prompts=32, group=8, length=96, rate=3e-4, micro=128, threads=1
 
 @dataclass
 class Steps:
-    """Of every step: its seconds, its tokens, and the mean score of its answers."""
+    """Of every step: its seconds, its tokens, the mean score of its answers, and seconds of a processor that it had."""
 
     seconds: list[float] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
 
 
 def train_with_trl(
@@ -98,7 +99,7 @@ def train_with_trl(
             processing_class=tokenizer,
         )
         tokens: list[int] = []
-        stamps = [time.perf_counter()]
+        stamps = [(time.perf_counter(), time.process_time())]
         compute, step_of = trainer._compute_loss, trainer.training_step
 
         def counted(module: Any, inputs: Any) -> Any:
@@ -107,7 +108,7 @@ def train_with_trl(
 
         def stamped(*given: Any, **more: Any) -> Any:
             found = step_of(*given, **more)
-            stamps.append(time.perf_counter())
+            stamps.append((time.perf_counter(), time.process_time()))
             return found
 
         trainer._compute_loss, trainer.training_step = counted, stamped
@@ -116,7 +117,9 @@ def train_with_trl(
             trainer.save_model(str(save))
     every = config.gradient_accumulation_steps
     ends = stamps[::every]  # the optimiser's own step falls to the step after it
-    steps.seconds = [after - before for before, after in pairwise(ends)]
+    steps.seconds, steps.cpu = (
+        [after - before for before, after in pairwise(clock)] for clock in zip(*ends, strict=True)
+    )
     steps.tokens = [sum(tokens[n : n + every]) for n in range(0, len(tokens), every)]
     return steps
 

@@ -7,7 +7,8 @@
 Needs an environment with trl 1.16 and apportion[train,fast]. Same model, prompts, judge, answers a prompt, longest
 answer, AdamW and step size; no KL, the same threads; float32 but where an arm says otherwise. SmolLM2 is judged by how
 much it writes, so that no group is all alike: then everything is trained on. Each round trains with one and then with
-the others in a process of its own, every other round backwards; the first step is not counted. Prints Markdown.
+the others in a process of its own, every other round backwards; the first step is not counted. CPU seconds leave out
+what other work on the machine takes, if not all of what it costs. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import resource
 import statistics
 import sys
 import tempfile
+import time
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +60,13 @@ def with_apportion(model: str, path: str, steps: int, settings: dict[str, Any]) 
     from apportion.train.loop import Trainer
     from apportion.train.run_folder import RunFolder
 
-    class Nobody:
+    cpu = [time.process_time()]
+
+    class Watch:
         def evaluated(self, *told: object) -> None: ...
 
-        def stepped(self, *told: object) -> None: ...
+        def stepped(self, *told: object) -> None:
+            cpu.append(time.process_time())
 
     shape = SHAPES[model]
     with tempfile.TemporaryDirectory() as folder:
@@ -78,12 +84,13 @@ def with_apportion(model: str, path: str, steps: int, settings: dict[str, Any]) 
             | {"held_out": 0 if model == "embedded" else 1}
         )
         run = RunFolder.new(Path(folder) / "run")
-        trainer = Trainer(run, config, Nobody())
+        trainer = Trainer(run, config, Watch())
         trainer._write_down = lambda step, metrics, ledger, **more: run.append("metrics.jsonl", metrics)  # type: ignore[method-assign]
         trainer.train()
         metrics = run.rows("metrics.jsonl")
         seconds = [row["seconds"] for row in run.rows("timings.jsonl")]
-        return Steps(seconds, [row["trained_tokens"] for row in metrics], [row["outcome_mean"] for row in metrics])
+        tokens, scores = ([row[what] for row in metrics] for what in ("trained_tokens", "outcome_mean"))
+        return Steps(seconds, tokens, scores, [after - before for before, after in pairwise(cpu)])
 
 
 def with_trl(model: str, path: str, steps: int, settings: dict[str, Any]) -> Steps:
@@ -104,7 +111,8 @@ def by_letters(problem: Problem, answer: str) -> float:
 def child(arm: str, model: str, path: str, steps: int) -> None:
     found = (with_trl if arm.startswith("trl") else with_apportion)(model, path, steps, ARMS[arm])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(json.dumps({"rate": sum(found.tokens[1:]) / sum(found.seconds[1:]), "peak": peak}))
+    tokens = sum(found.tokens[1:])
+    print(json.dumps({"rate": tokens / sum(found.seconds[1:]), "cpu": tokens / sum(found.cpu[1:]), "peak": peak}))
 
 
 def main() -> None:
@@ -125,15 +133,20 @@ def main() -> None:
         for arm in options.arms[:: -1 if number % 2 else 1]:
             shown = again([*sys.argv[1:], "--child", arm], SHAPES[model].threads)
             found[arm].append(json.loads(shown.splitlines()[-1]))
-    print("| trainer | tokens trained a second | ours is faster by | peak memory, GiB | ours takes |")
-    print("| --- | --- | --- | --- | --- |")
+    print("| trainer | tokens a second | ours is faster by | a CPU second | by | peak memory, GiB | ours takes |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     first = found[options.arms[0]]
     for arm, rounds in found.items():
-        ratios = [own["rate"] / other["rate"] for own, other in zip(first, rounds, strict=True)]
-        rate, peak = (statistics.median(one[what] for one in rounds) for what in ("rate", "peak"))
+        rate, cpu, peak = (statistics.median(one[what] for one in rounds) for what in ("rate", "cpu", "peak"))
         share = statistics.median(one["peak"] for one in first) / peak
-        times = f"{statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f})"
-        print(f"| {arm} | {rate:,.0f} | {times} | {peak:.2f} | {share:.2f} x |")
+        times, cpu_times = (faster(first, rounds, what) for what in ("rate", "cpu"))
+        print(f"| {arm} | {rate:,.0f} | {times} | {cpu:,.0f} | {cpu_times} | {peak:.2f} | {share:.2f} x |")
+
+
+def faster(own: list[dict[str, float]], others: list[dict[str, float]], what: str) -> str:
+    """By how much, round by round: the median, the least and the most."""
+    ratios = [one[what] / other[what] for one, other in zip(own, others, strict=True)]
+    return f"{statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 if __name__ == "__main__":
