@@ -45,6 +45,36 @@ class Steps:
     cpu: list[float] = field(default_factory=list)
 
 
+def train_with_apportion(folder: Path, settings: dict[str, Any], *, write_down: bool = True) -> Steps:
+    """Train as `apportion train` does, into a new folder. write_down: keep ledgers and checkpoints."""
+    from apportion.train.config import resolve
+    from apportion.train.loop import Trainer
+    from apportion.train.run_folder import RunFolder
+
+    cpu = [time.process_time()]
+
+    class Watch:
+        def evaluated(self, when: str, *told: object) -> None:
+            if when == "before":
+                cpu[-1] = time.process_time()
+
+        def stepped(self, *told: object) -> None:
+            cpu.append(time.process_time())
+
+    run = RunFolder.new(folder)
+    trainer = Trainer(run, resolve(settings), Watch())
+    if not write_down:
+        trainer._write_down = lambda step, metrics, ledger, **more: run.append("metrics.jsonl", metrics)  # type: ignore[method-assign]
+    trainer.train()
+    rows = run.rows("metrics.jsonl")
+    return Steps(
+        [row["seconds"] for row in run.rows("timings.jsonl")],
+        [row["sampled_tokens"] for row in rows],
+        [row["outcome_mean"] for row in rows],
+        [after - before for before, after in pairwise(cpu)],
+    )
+
+
 def train_with_trl(
     path: str, shape: Shape, problems: Sequence[Problem], judge: Judge, save: Path | None = None, **settings: Any
 ) -> Steps:

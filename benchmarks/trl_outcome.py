@@ -7,7 +7,7 @@
 Needs an environment with trl 1.16 and apportion[train,fast]. Every run is the default run of `apportion train` (the
 embedded model and task, 70 steps of 32 prompts × 8 answers), one after another with a thread each. A seed has the same
 problems in every arm, and one judge judges all. Held-out problems are sampled and judged by apportion, whoever trained.
-The first seed's runs are the clock: seconds of their steps count for all seeds, so nothing else should run beside them.
+Time is that of a processor, which other work on the machine disturbs least: the median of the seeds, step by step.
 A run that FOLDER holds already is not made again. Prints Markdown.
 """
 
@@ -24,16 +24,14 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import train_seeds
 from measure import figure
 from outcome import Run, folder_of, percent
-from trl_arms import EMBEDDED, Steps, again, train_with_trl
+from trl_arms import EMBEDDED, Steps, again, train_with_apportion, train_with_trl
 
 from apportion.policy.causal import CausalPolicy
 from apportion.tasks.chain import Chain
 from apportion.train.collect import Collector, chance
 from apportion.train.config import resolve
-from apportion.train.run_folder import RunFolder
 
 TRL: dict[str, Any] = {"gradient_checkpointing": False}
 OURS: dict[str, Any] = {"checkpoint_every": 1000}
@@ -71,39 +69,23 @@ class Outcome:
         return Run(list(zip(accumulate(each), self.steps.scores, strict=True)), self.held_out)
 
 
-def train(name: str, seed: int, folder: Path, steps: int) -> None:
-    """Train once, and keep the steps in `folder`/steps.json."""
-    if name.startswith("trl"):
-        again(["--out", str(folder), "--seed", str(seed), "--steps", str(steps), "--child", name], EMBEDDED.threads)
-        return
-    settings = [f"--set={key}={value}" for key, value in KNOWN[name].items()]
-    train_seeds.train(seed, folder, [*settings, f"--set=steps={steps}"])
-    run = RunFolder(folder)
-    rows = run.rows("metrics.jsonl")
-    found = Steps(
-        [row["seconds"] for row in run.rows("timings.jsonl")],
-        [row["sampled_tokens"] for row in rows],
-        [row["pass_rate"] for row in rows],
-    )
-    rate = json.loads((folder / "evaluations.json").read_text())["after"]["rate"]
-    write(folder, Outcome(found, rate))
-
-
 def child(name: str, seed: int, folder: Path, steps: int) -> None:
-    """Train with TRL."""
+    """Train, and test on the held-out problems."""
+    if name.startswith("trl"):
+        found = with_trl(seed, folder / "model", steps, KNOWN[name])
+    else:
+        found = train_with_apportion(folder, {"seed": seed, "steps": steps} | KNOWN[name])
     config = resolve({"seed": seed})
-    problems = [
-        problem
-        for step in range(steps)
-        for problem in Chain().sample(EMBEDDED.prompts, chance(config, step, "problems"))
-    ]
-    model = folder / "model"
-    settings = KNOWN[name]
+    collector = Collector(CausalPolicy.load(folder / "model"), Chain(), config)
+    write(folder, Outcome(found, collector.pass_rate(Chain().held_out(config.tests), "after").rate))
+
+
+def with_trl(seed: int, model: Path, steps: int, settings: dict[str, Any]) -> Steps:
+    """On the problems that apportion draws for the same seed."""
+    drawn = [chance(resolve({"seed": seed}), step, "problems") for step in range(steps)]
+    problems = [problem for rng in drawn for problem in Chain().sample(EMBEDDED.prompts, rng)]
     embedded = str(files("apportion") / "embedded")
-    found = train_with_trl(embedded, EMBEDDED, problems, Chain().score, model, seed=seed, **settings)
-    collector = Collector(CausalPolicy.load(model), Chain(), config)
-    rate = collector.pass_rate(Chain().held_out(config.tests), "after").rate
-    write(folder, Outcome(found, rate))
+    return train_with_trl(embedded, EMBEDDED, problems, Chain().score, model, seed=seed, **settings)
 
 
 def write(folder: Path, outcome: Outcome) -> None:
@@ -132,7 +114,8 @@ def main() -> None:
         for name, runs in found.items():
             folder = options.out / folder_of(name.replace(",", ""), seed)
             if not (folder / "steps.json").exists():
-                train(name, seed, folder, options.steps)
+                arguments = ["--out", str(folder), "--seed", str(seed), "--steps", str(options.steps)]
+                again([*arguments, "--child", name], EMBEDDED.threads)
             runs.append(read(folder))
             print(f"{folder.name}: held out {runs[-1].held_out:.1%}", file=sys.stderr, flush=True)
     print(tables(found))
@@ -140,12 +123,12 @@ def main() -> None:
 
 def tables(found: dict[str, list[Outcome]]) -> str:
     """Pass rates in percent, for the same tokens and then in the same time; differences are of the same seed."""
-    clock = {name: runs[0].steps.seconds for name, runs in found.items()}
+    clock = {name: pace([run.steps.cpu for run in runs if run.steps.cpu]) for name, runs in found.items()}
     by_tokens = {name: [run.against(run.steps.tokens) for run in runs] for name, runs in found.items()}
     by_time = {name: [run.against(clock[name]) for run in runs] for name, runs in found.items()}
     held_out = compared("held out at the end", {name: [run.held_out for run in runs] for name, runs in found.items()})
-    pace = [["seconds a step"], *([figure(statistics.fmean(own))] for own in clock.values())]
-    return f"{table('tokens', by_tokens, held_out)}\n\n{table('s', by_time, pace)}"
+    paces = [["seconds a step"], *([figure(statistics.fmean(own))] for own in clock.values())]
+    return f"{table('tokens', by_tokens, held_out)}\n\n{table('s', by_time, paces)}"
 
 
 def table(unit: str, spent: dict[str, list[Run]], more: list[list[str]]) -> str:
@@ -160,6 +143,11 @@ def table(unit: str, spent: dict[str, list[Run]], more: list[list[str]]) -> str:
         [cell for cells in parts for cell in cells] for parts in zip(names, mean, at_end, good, more, strict=True)
     )
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
+
+
+def pace(clocks: list[list[float]]) -> list[float]:
+    """Seconds of every step: the median of the seeds."""
+    return [statistics.median(step) for step in zip(*clocks, strict=True)]
 
 
 def compared(what: str, rates: dict[str, list[float]]) -> list[list[str]]:

@@ -20,20 +20,18 @@ import resource
 import statistics
 import sys
 import tempfile
-import time
 from importlib.resources import files
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from trl_arms import EMBEDDED, Shape, Steps, again, train_with_trl
+from trl_arms import EMBEDDED, Shape, Steps, again, train_with_apportion, train_with_trl
 
 from apportion.tasks.chain import Chain
 from apportion.tasks.problem import Problem
 
 SHAPES = {
     "embedded": EMBEDDED,
-    "smollm2": Shape(prompts=2, group=8, length=64, rate=1e-5, micro=8, threads=2),
+    "smollm2": Shape(prompts=2, group=8, length=64, rate=1e-5, micro=8, threads=1),
 }
 PLAIN: dict[str, Any] = {"gradient_checkpointing": False}
 ARMS: dict[str, dict[str, Any]] = {
@@ -56,18 +54,6 @@ def problems(model: str, count: int) -> list[Problem]:
 
 
 def with_apportion(model: str, path: str, steps: int, settings: dict[str, Any]) -> Steps:
-    from apportion.train.config import resolve
-    from apportion.train.loop import Trainer
-    from apportion.train.run_folder import RunFolder
-
-    cpu = [time.process_time()]
-
-    class Watch:
-        def evaluated(self, *told: object) -> None: ...
-
-        def stepped(self, *told: object) -> None:
-            cpu.append(time.process_time())
-
     shape = SHAPES[model]
     with tempfile.TemporaryDirectory() as folder:
         if model != "embedded":
@@ -75,7 +61,7 @@ def with_apportion(model: str, path: str, steps: int, settings: dict[str, Any]) 
             rows = [{"prompt": problem.prompt, "answer": problem.answer} for problem in problems(model, 64)]
             data.write_text("".join(json.dumps(row) + "\n" for row in rows))
             settings = settings | {"model": path, "data": str(data), "checker": "trl_training:letters"}
-        config = resolve(
+        settings = (
             settings
             | {"prompts": shape.prompts, "group": shape.group, "max_new_tokens": shape.length}
             | {"learning_rate": shape.rate, "micro_batch": shape.micro, "threads": shape.threads}
@@ -83,14 +69,7 @@ def with_apportion(model: str, path: str, steps: int, settings: dict[str, Any]) 
             | {"temperature": 1.0, "top_p": 1.0, "steps": steps, "checkpoint_every": 10_000, "ledger_every": 10_000}
             | {"held_out": 0 if model == "embedded" else 1}
         )
-        run = RunFolder.new(Path(folder) / "run")
-        trainer = Trainer(run, config, Watch())
-        trainer._write_down = lambda step, metrics, ledger, **more: run.append("metrics.jsonl", metrics)  # type: ignore[method-assign]
-        trainer.train()
-        metrics = run.rows("metrics.jsonl")
-        seconds = [row["seconds"] for row in run.rows("timings.jsonl")]
-        tokens, scores = ([row[what] for row in metrics] for what in ("trained_tokens", "outcome_mean"))
-        return Steps(seconds, tokens, scores, [after - before for before, after in pairwise(cpu)])
+        return train_with_apportion(Path(folder) / "run", settings, write_down=False)
 
 
 def with_trl(model: str, path: str, steps: int, settings: dict[str, Any]) -> Steps:
@@ -133,6 +112,7 @@ def main() -> None:
         for arm in options.arms[:: -1 if number % 2 else 1]:
             shown = again([*sys.argv[1:], "--child", arm], SHAPES[model].threads)
             found[arm].append(json.loads(shown.splitlines()[-1]))
+            print(f"round {number}, {arm}: {found[arm][-1]}", file=sys.stderr, flush=True)
     print("| trainer | tokens a second | ours is faster by | a CPU second | by | peak memory, GiB | ours takes |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     first = found[options.arms[0]]
