@@ -7,7 +7,7 @@
 Needs an environment with trl 1.16 and apportion[train,fast]. Every run is the default run of `apportion train` (the
 embedded model and task, 70 steps of 32 prompts × 8 answers), one after another with a thread each. A seed has the same
 problems in every arm, and one judge judges all. Held-out problems are sampled and judged by apportion, whoever trained.
-Time is that of a processor, which other work on the machine disturbs least: the median of the seeds, step by step.
+Time is that of a processor in the first seed's runs, step by step, which other work on the machine disturbs least.
 A run that FOLDER holds already is not made again. Prints Markdown.
 """
 
@@ -123,7 +123,7 @@ def main() -> None:
 
 def tables(found: dict[str, list[Outcome]]) -> str:
     """Pass rates in percent, for the same tokens and then in the same time; differences are of the same seed."""
-    clock = {name: pace([run.steps.cpu for run in runs if run.steps.cpu]) for name, runs in found.items()}
+    clock = {name: runs[0].steps.cpu for name, runs in found.items()}
     by_tokens = {name: [run.against(run.steps.tokens) for run in runs] for name, runs in found.items()}
     by_time = {name: [run.against(clock[name]) for run in runs] for name, runs in found.items()}
     held_out = compared("held out at the end", {name: [run.held_out for run in runs] for name, runs in found.items()})
@@ -143,11 +143,6 @@ def table(unit: str, spent: dict[str, list[Run]], more: list[list[str]]) -> str:
         [cell for cells in parts for cell in cells] for parts in zip(names, mean, at_end, good, more, strict=True)
     )
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
-
-
-def pace(clocks: list[list[float]]) -> list[float]:
-    """Seconds of every step: the median of the seeds."""
-    return [statistics.median(step) for step in zip(*clocks, strict=True)]
 
 
 def compared(what: str, rates: dict[str, list[float]]) -> list[list[str]]:
