@@ -9,6 +9,7 @@ import random
 import re
 import signal
 import sqlite3
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace

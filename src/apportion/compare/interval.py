@@ -53,8 +53,8 @@ class Estimate(NamedTuple):
 def estimate(numbers: Sequence[float]) -> Estimate:
     """Mean, by Student's t.
 
-    >>> estimate([0.1, 0.2, 0.3])
-    Estimate(mean=0.2, half=0.24843...)
+    >>> str(estimate([0.1, 0.2, 0.3]))
+    '20.0% ± 24.8%'
     """
     if len(numbers) < 2:
         return Estimate(statistics.fmean(numbers), None)
