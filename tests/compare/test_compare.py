@@ -100,7 +100,7 @@ def test_without_times_only_tokens_are_compared_and_held_out_is_of_the_end(tmp_p
     (one / "timings.jsonl").unlink()
     found = compare([one, two])
     assert list(found.lines) == ["tokens"]
-    assert "| grpo | 1 | 50.0% | 50.0% | 50.0% | 50.0% | 50.0% |  | 75.0% |" in as_markdown(cells(found, "tokens"))
+    assert "| grpo | 1 | 50.0 | 50.0 | 50.0 | 50.0 | 50.0 |  | 75.0 |" in as_markdown(cells(found, "tokens"))
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,9 @@ def test_a_page_stands_alone_and_hostile_names_stay_text(tmp_path):
 
 def test_the_command_prints_the_table_and_writes_the_page(tmp_path):
     folders = [str(folder) for folder in sides(tmp_path)]
-    done = CliRunner().invoke(app, ["compare", *folders, "--out", str(tmp_path / "page.html")], env={"COLUMNS": "200"})
+    done = CliRunner().invoke(app, ["compare", *folders, "--out", str(tmp_path / "page.html")], env={"COLUMNS": "80"})
     assert done.exit_code == 0, done.output
+    assert "B  rloo (3 seeds)" in done.output
     assert "rloo is ahead of grpo over the same tokens" in done.output
     assert (tmp_path / "page.html").stat().st_size > 5000
     told = json.loads(CliRunner().invoke(app, ["compare", *folders, "--json"]).output)

@@ -16,7 +16,7 @@ def test_a_mean_of_three_seeds_by_hand():
 def test_one_seed_has_no_interval_and_proves_nothing():
     found = estimate([0.25])
     assert (found.mean, found.half, found.told_apart) == (0.25, None, False)
-    assert str(found) == "25.0%"
+    assert str(found) == "25.0"
 
 
 def test_differences_are_taken_seed_by_seed():

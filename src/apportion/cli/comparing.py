@@ -52,13 +52,13 @@ def experiment_credit(
 
 def _show_comparison(found: Comparison, out: Path, *, open_page: bool) -> None:
     from apportion.compare.page import write_page
-    from apportion.compare.tables import cells, for_terminal
+    from apportion.compare.tables import for_terminal, legend
 
     write_page(found, out)
     for axis in found.lines:
-        console.print(for_terminal(cells(found, axis)))
-    for verdict in found.verdicts:
-        console.print(Text(verdict), soft_wrap=True)
+        console.print(for_terminal(found, axis))
+    for line in [*legend(found), "", *found.verdicts]:
+        console.print(Text(line), soft_wrap=True)
     console.print(Text(f"written: {out}"), soft_wrap=True)
     if open_page:
         typer.launch(str(out))

@@ -36,7 +36,8 @@ class Estimate(NamedTuple):
     half: float | None
 
     def __str__(self) -> str:
-        return f"{self.mean:.1%}" if self.half is None else f"{self.mean:.1%} ± {self.half:.1%}"
+        """In percent."""
+        return f"{100 * self.mean:.1f}" if self.half is None else f"{100 * self.mean:.1f} ± {100 * self.half:.1f}"
 
     @property
     def points(self) -> str:
@@ -54,7 +55,7 @@ def estimate(numbers: Sequence[float]) -> Estimate:
     """Mean, by Student's t.
 
     >>> str(estimate([0.1, 0.2, 0.3]))
-    '20.0% ± 24.8%'
+    '20.0 ± 24.8'
     """
     if len(numbers) < 2:
         return Estimate(statistics.fmean(numbers), None)

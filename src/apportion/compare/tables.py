@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from string import ascii_uppercase
 from typing import Any, NamedTuple
 
+from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -20,14 +23,19 @@ class Cells(NamedTuple):
 
 TITLES = {"tokens": "At equal tokens", "seconds": "At equal time"}
 UNITS = {"tokens": "", "seconds": " s"}
+LEFT_OUT = (0.25, 0.75)
+"""Shares of an axis that a narrow table does without."""
 
 
 def cells(comparison: Comparison, axis: str) -> Cells:
     """The arms over one axis, an arm a row."""
-    upto, unit = comparison.upto[axis], UNITS[axis]
-    header = ["arm", "seeds", *(f"at {share * upto:,.0f}{unit}" for share in SHARES), "mean over it", "lead"]
+    header = ["arm", "seeds", *_at(comparison, axis, SHARES), "mean over it", "lead"]
     header += ["held out"] if axis == "tokens" else []
     return Cells(TITLES[axis], header, [_row(comparison, axis, n) for n in range(len(comparison.arms))])
+
+
+def _at(comparison: Comparison, axis: str, shares: Sequence[float]) -> list[str]:
+    return [f"at {share * comparison.upto[axis]:,.0f}{UNITS[axis]}" for share in shares]
 
 
 def _row(comparison: Comparison, axis: str, n: int) -> list[str]:
@@ -37,13 +45,27 @@ def _row(comparison: Comparison, axis: str, n: int) -> list[str]:
     return [*found, "" if held_out is None else str(held_out)] if axis == "tokens" else found
 
 
-def for_terminal(table: Cells) -> Table:
-    made = Table(title=Text(table.title), title_justify="left")
-    for n, name in enumerate(table.header):
-        made.add_column(name, justify="right" if n else "left", overflow="fold")
-    for row in table.rows:
-        made.add_row(*map(Text, row))
+def for_terminal(comparison: Comparison, axis: str) -> Table:
+    """What fits a narrow terminal: arms by their letter (see `legend`), half way, at the end, and over all of it."""
+    whole = cells(comparison, axis)
+    chosen = [
+        n for n, name in enumerate(whole.header) if name not in {"arm", "seeds", *_at(comparison, axis, LEFT_OUT)}
+    ]
+    made = Table(title=Text(f"{whole.title}, in %"), title_justify="left", box=box.SIMPLE_HEAD)
+    made.add_column("arm")
+    for n in chosen:
+        made.add_column(whole.header[n], justify="right", no_wrap=True)
+    for letter, row in zip(ascii_uppercase, whole.rows, strict=False):
+        made.add_row(letter, *(row[n] for n in chosen))
     return made
+
+
+def legend(comparison: Comparison) -> list[str]:
+    """Which arm has which letter."""
+    return [
+        f"{letter}  {arm.name} ({len(arm.runs)} seed{'s' * (len(arm.runs) > 1)})"
+        for letter, arm in zip(ascii_uppercase, comparison.arms, strict=False)
+    ]
 
 
 def as_markdown(table: Cells) -> str:
