@@ -13,6 +13,7 @@ from apportion.train.batch import Batch
 from apportion.train.collect import Collector, make_task
 from apportion.train.config import resolve
 from apportion.train.credit import Crediting, penalised
+from apportion.train.guards import Guards
 from apportion.train.replay import Replay
 from apportion.train.variance import NAMES, Scatter, gradient_variance
 from runs import TINY, train
@@ -39,6 +40,13 @@ def test_the_outcome_alone_decides_until_steps_are_credited(tmp_path):
     assert [row.pop("step_credit_weight") for row in rows] == [0.0, 1.0]
     assert rows[0] == plain[0], "a step of grpo, which samples no continuation"
     assert rows[1]["generated_tokens"] > 2 * rows[0]["generated_tokens"]
+
+
+def test_values_are_not_checked_while_nothing_is_credited_by_them(tmp_path):
+    settings = {"recipe": "vineppo", "values": "likelihood", "steps": 2, "step_credit_from": 0.5}
+    checks = {"check_values_every": 1, "check_prefixes": 4, "check_samples": 2}
+    rows = train(tmp_path / "run", **settings, **checks).rows("metrics.jsonl")
+    assert [row["value_gap"] is None for row in rows] == [True, False]
 
 
 def test_on_a_ramp_an_advantage_is_between_the_two(policy):
@@ -102,6 +110,10 @@ def test_the_kl_in_the_reward_is_that_to_the_starting_model(policy):
 
 
 def test_a_kl_in_the_reward_is_no_term_of_the_loss(tmp_path):
+    assert [Guards.of(resolve({"kl_beta": 0.5, "kl_in": place})).terms.kl_beta for place in ("loss", "reward")] == [
+        0.5,
+        0,
+    ]
     settings = {"steps": 3, "learning_rate": 1e-3}
     free = train(tmp_path / "free", **settings).rows("metrics.jsonl")
     held = train(tmp_path / "held", **settings, kl_beta=0.5, kl_in="reward").rows("metrics.jsonl")
