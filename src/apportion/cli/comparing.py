@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,4 +62,4 @@ def _show_comparison(found: Comparison, out: Path, *, open_page: bool) -> None:
         console.print(Text(line), soft_wrap=True)
     console.print(Text(f"written: {out}"), soft_wrap=True)
     if open_page:
-        typer.launch(str(out))
+        webbrowser.open(out.resolve().as_uri())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import webbrowser
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,20 +56,19 @@ def view(
 
 
 def page_of(source: Path, out: Path | None = None, **how: Any) -> Path:
-    """The page of a file or a run; that of a run has the doctor's findings, where there is a doctor."""
+    """The page of a file or a run; that of a run has the doctor's findings."""
     from apportion.view.report import write_page
 
     return write_page(source, out, findings=_findings(source) if source.is_dir() else None, **how)
 
 
 def _findings(run: Path) -> list[dict[str, Any]] | None:
-    """What the doctor says of a run, in the words of a page; None without a doctor, or a run that it cannot read."""
-    if find_spec("apportion.doctor") is None:
-        return None
-    doctor = import_module("apportion.doctor")
-    checks = {check.code: check for check in doctor.CHECKS}
+    """What the doctor says of a run, in the words of a page; None for a run that it cannot read."""
+    from apportion.doctor import CHECKS, diagnose
+
+    checks = {check.code: check for check in CHECKS}
     try:
-        return [_told(finding, checks[finding.code]) for finding in doctor.diagnose(run)]
+        return [_told(finding, checks[finding.code]) for finding in diagnose(run)]
     except InputError:
         return None
 

@@ -18,7 +18,7 @@ from apportion.errors import InputError
 from apportion.files import Row, write_atomically
 from apportion.ledger import Recipe
 from apportion.view.answers import number
-from apportion.view.run import run_content, spread_over
+from apportion.view.run import POINTS, run_content, spread_over
 from apportion.view.shelf import Shelf, shown
 from apportion.view.source import read_answers, step_curves, summary
 
@@ -64,7 +64,7 @@ def _file_content(source: Path, recipe: Recipe | None, format: str | None) -> tu
     answers = read_answers(source, recipe=recipe, format=format)
     curves = step_curves(source)
     file = {"name": source.name, "recipe": None if recipe is None else recipe.name} | summary(answers)
-    kept = spread_over(range(len(curves.get("step", ()))), 600)
+    kept = spread_over(range(len(curves.get("step", ()))), POINTS)
     return {
         "file": file,
         "curves": {name: [curve[n] for n in kept] for name, curve in curves.items()} or {"step": []},

@@ -51,14 +51,14 @@ def step_curves(path: Path) -> dict[str, list[Any]]:
         step = row.get("step")
         if not isinstance(step, int) or isinstance(step, bool):
             return {}
-        steps.setdefault(step, []).append(row)
+        steps.setdefault(step, []).append(_figures(row) | _score(row))
     if len(steps) < 2:
         return {}
     order = sorted(steps)
-    names = dict.fromkeys(name for rows in steps.values() for row in rows for name in {**_figures(row), **_score(row)})
+    names = dict.fromkeys(name for rows in steps.values() for row in rows for name in row)
     found: dict[str, list[Any]] = {"step": list(order)}
     for name in names:
-        columns = [[(_figures(row) | _score(row)).get(name) for row in steps[step]] for step in order]
+        columns = [[row.get(name) for row in steps[step]] for step in order]
         found[name] = [_mean([entry for entry in column if entry is not None]) for column in columns]
     return found
 
