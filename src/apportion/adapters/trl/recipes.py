@@ -1,0 +1,55 @@
+"""Which recipe a trainer of TRL follows, and which of TRL's settings do not go with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from apportion import normalise, recipes
+from apportion.errors import InputError
+from apportion.ledger import Recipe
+from apportion.steps import splitters
+from apportion.values.baselines import given
+
+grpo = replace(recipes.grpo(), normalise=partial(normalise.group_std_plus, eps=1e-4))
+"""As TRL works it out: advantage = (reward - mean) / (std + 1e-4)."""
+
+
+def recipe_called(recipe: str | Recipe | None) -> Recipe | None:
+    """The recipe of that name; `grpo` is TRL's own, to the last digit. Raises InputError for an unknown name."""
+    if not isinstance(recipe, str):
+        return recipe
+    return grpo if recipe == "grpo" else recipes.by_name(recipe)
+
+
+def refuse_conflicts(recipe: Recipe, args: Any, values: object | None) -> None:
+    """Raise InputError for a setting of TRL that would do nothing, or would undo the recipe.
+
+    values: where values come from; None = nowhere.
+    """
+    if recipe.value is given and values is None:
+        raise InputError(
+            f"recipe {recipe.name!r} takes the values of steps as given: pass values=Continuations(...) for "
+            "Monte-Carlo values, or values=FUNCTION"
+        )
+    if recipe.value is not given and values is not None:
+        raise InputError(
+            f"recipe {recipe.name!r} works its values out itself, so `values` would do nothing; leave it out"
+        )
+    scaling = args.scale_rewards
+    if scaling == "batch" or (scaling == "none" and recipe.normalise is not normalise.none):
+        raise InputError(
+            f"scale_rewards={scaling!r} would do nothing: recipe {recipe.name!r} says how credit is normalised; leave "
+            "it out (recipe='dr_grpo' does not scale at all)"
+        )
+    if args.multi_objective_aggregation != "sum_then_normalize":
+        raise InputError(
+            f"multi_objective_aggregation={args.multi_objective_aggregation!r} would do nothing: rewards are summed by "
+            "their weights, and the recipe normalises; leave it out"
+        )
+    if args.importance_sampling_level == "sequence" and recipe.split is not splitters.whole:
+        raise InputError(
+            f"importance_sampling_level='sequence' gives every token of an answer its mean credit, which undoes recipe "
+            f"{recipe.name!r}; use 'token', or a recipe for whole answers"
+        )
