@@ -68,10 +68,8 @@ def trained(made_by: Any, steps: int, own: dict[str, Any], settings: dict[str, A
 
 
 def compared(name: str, recipe: str, settings: dict[str, Any], steps: int) -> Sequence[str]:
-    stock, ours = (
-        trained(trl.GRPOTrainer, steps, {}, settings),
-        trained(GRPOTrainer, steps, {"recipe": recipe}, settings),
-    )
+    stock = trained(trl.GRPOTrainer, steps, {}, settings)
+    ours = trained(GRPOTrainer, steps, {"recipe": recipe}, settings)
     rows = [[row for row in each.state.log_history if "loss" in row] for each in (stock, ours)]
     pairs = list(zip(*rows, strict=True))
     loss = max(abs(a["loss"] - b["loss"]) for a, b in pairs)
@@ -95,7 +93,9 @@ def main() -> None:
     steps = parser.parse_args().steps
     torch.set_num_threads(1)
     rows = [compared(name, recipe, settings, steps) for name, (recipe, settings) in SETTINGS.items()]
-    print("| setting of TRL | recipe | loss: largest difference | gradient norm: relative | weights: largest difference |")
+    print(
+        "| setting of TRL | recipe | loss: largest difference | gradient norm: relative | weights: largest difference |"
+    )
     print("|---|---|---|---|---|")
     for row in rows:
         print(f"| {' | '.join(row)} |")

@@ -118,9 +118,8 @@ class Rollouts:
 
     def rows(self) -> list[Rollout]:
         """The rollouts one by one, as `collate` took them."""
-        return [
-            self._with_tokens(row, n, place) for n, (row, place) in enumerate(zip(self.scored_rows(), self.places()))
-        ]
+        pairs = zip(self.scored_rows(), self.places(), strict=True)
+        return [self._with_tokens(row, n, place) for n, (row, place) in enumerate(pairs)]
 
     def scored_rows(self) -> list[Rollout]:
         """What is known of the rollouts one by one besides their tokens, of which they have none here."""

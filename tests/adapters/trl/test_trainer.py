@@ -143,6 +143,21 @@ def test_what_tools_wrote_gets_no_credit_and_parts_two_turns(tmp_path: Path) -> 
     assert output["tool_mask"].tolist() == [[1, 1, 0, 0, 1, 1]] * 4
 
 
+def test_a_list_for_a_whole_completion_may_pay_nothing_on_what_tools_wrote(tmp_path: Path) -> None:
+    paid = [0.5, 0.0, 0.0, 0.0, 2.0, 0.0]
+
+    def per_token(completions: list[str], **more: Any) -> list[list[float]]:
+        return [paid] * len(completions)
+
+    recipe = replace(recipes.reinforce(), split=splitters.turns)
+    answers = answering([("A1", True), ("=22", False), ("B", True)])
+    host = trainer(tmp_path, per_token, recipe=recipe, rollout_func=answers)
+    assert scored(host, 4)["advantages"].tolist() == [[0.5, 0.5, 0.0, 0.0, 2.0, 2.0]] * 4
+    paid[3] = 1.0
+    with pytest.raises(InputError, match="answer 0: a reward of 1 stands on token 3 of the completion, which a tool"):
+        scored(host, 4)
+
+
 def test_a_function_may_give_values(tmp_path: Path) -> None:
     def values(prompts: list[str], answer: list[str], step_texts: list[list[str]], **more: Any) -> list[list[float]]:
         assert answer == [DATA[0]["answer"]] * 4

@@ -40,7 +40,7 @@ class Generated:
         text, offsets = speller.spell(tokens)
         return Rollout(
             tokens=tokens,
-            action_mask=[False] * len(prompt) + self._mask(n),
+            action_mask=[False] * len(prompt) + self.mask(n),
             group=number // group_size,
             ended=bool(completion) and completion[-1] in ends,
             id=str(number),
@@ -49,7 +49,8 @@ class Generated:
             offsets=offsets,
         )
 
-    def _mask(self, n: int) -> list[bool]:
+    def mask(self, n: int) -> list[bool]:
+        """Which tokens of completion n the policy sampled."""
         if self.sampled is None:
             return [True] * len(self.completions[n])
         return [bool(sampled) for sampled in self.sampled[n]]
@@ -59,7 +60,7 @@ class Generated:
         if self.logprobs is None:
             return None
         known = [math.nan if found is None else found for found in self.logprobs[n]]
-        whole = all(found == found for found, sampled in zip(known, self._mask(n), strict=True) if sampled)
+        whole = all(found == found for found, sampled in zip(known, self.mask(n), strict=True) if sampled)
         return [math.nan] * len(self.prompts[n]) + known if whole else None
 
 

@@ -82,6 +82,22 @@ def step_rewards(
     return tuple(sum(found[k] * weight for found, weight in given) for k in range(lengths.pop()))
 
 
+def on_sampled(scores: tuple[float, ...] | None, sampled: Sequence[bool], answer: str) -> tuple[float, ...] | None:
+    """Scores of a whole completion without the tokens that a tool wrote; others as they are.
+
+    Raises InputError for a score other than 0 on a tool's token.
+    """
+    if scores is None or len(scores) != len(sampled) or all(sampled):
+        return scores
+    for t, (score, own) in enumerate(zip(scores, sampled, strict=True)):
+        if score != 0 and not own:
+            raise InputError(
+                f"{answer}: a reward of {score:g} stands on token {t} of the completion, which a tool wrote; give it "
+                "to the step that called the tool"
+            )
+    return tuple(score for score, own in zip(scores, sampled, strict=True) if own)
+
+
 def _is_async(function: Callable[..., Any]) -> bool:
     """Whether it, or the `__call__` of an object that is called like one, is awaited."""
     called = function if inspect.isroutine(function) else type(function).__call__

@@ -21,7 +21,7 @@ from apportion.adapters.trl.answers import Generated
 from apportion.adapters.trl.ledgers import Credited, LedgerCallback
 from apportion.adapters.trl.losses import part_of
 from apportion.adapters.trl.recipes import recipe_called, refuse_conflicts
-from apportion.adapters.trl.rewards import Lists, heard, outcomes, step_rewards
+from apportion.adapters.trl.rewards import Lists, heard, on_sampled, outcomes, step_rewards
 from apportion.adapters.trl.values import Continuations, Shared, engine_of, refuse_what_cannot_be_continued
 from apportion.ledger import Ledger, Recipe, apportion
 from apportion.policy.text import Speller
@@ -160,7 +160,11 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
 
     def _scored(self) -> Rollouts:
         """The answers of all processes, with what rewards and a value function say of them."""
-        by_step = [list(lists) for lists in zip(*map(self._lists, range(len(self.reward_funcs))), strict=True)]
+        functions = [self._lists(i) for i in range(len(self.reward_funcs))]
+        by_step = [
+            [on_sampled(found, self._generated.mask(n), f"answer {row.id}") for found in lists]
+            for n, (row, lists) in enumerate(zip(self._sampled.rollouts, zip(*functions, strict=True), strict=True))
+        ]
         rows = gather_object(list(zip(self._with_values(), by_step, strict=True)))
         weights = self.reward_weights.tolist()
         outcome = outcomes(self._rewards, [lists for _, lists in rows], self.reward_weights)
