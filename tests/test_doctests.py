@@ -14,6 +14,7 @@ MODULES = [
     name
     for _, name, _ in pkgutil.walk_packages(apportion.__path__, "apportion.")
     if not name.endswith(("__main__", "math_child"))
+    and not name.startswith(("apportion.adapters.trl", "apportion.adapters.verl"))  # need their hosts
 ]
 
 

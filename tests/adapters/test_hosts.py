@@ -21,6 +21,6 @@ def test_another_version_gives_one_clear_sentence(monkeypatch: pytest.MonkeyPatc
     )
 
 
-def test_a_host_that_is_not_installed_is_named() -> None:
-    with pytest.raises(InputError, match=r"apportion\.adapters\.nohost needs nohost, which is not installed: pip"):
+def test_a_host_that_is_not_installed_is_named_as_one_that_cannot_be_imported() -> None:
+    with pytest.raises(ImportError, match=r"apportion\.adapters\.nohost needs nohost, which is not installed: pip"):
         hosts.require("nohost", ">=1")
