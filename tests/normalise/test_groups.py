@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from apportion import normalise
+from apportion import InputError, normalise
 from batches import FEWER, INF, NAN
 
 Grids = tuple[Tensor, Tensor, Tensor]
@@ -44,6 +44,11 @@ GROUPS = torch.tensor([0, 1, 0, 2, 0])  # 1, 3, 2; 5, 5; 7
     [
         pytest.param(normalise.none, [[1, 0], [5, 5], [3, 0], [7, 0], [0, 2]], id="none"),
         pytest.param(normalise.group_std, [[1, 0], [0, 0], [3, 0], [0, 0], [0, 2]], id="group std"),
+        pytest.param(
+            partial(normalise.group_std_plus, eps=1.0),
+            [[0.5, 0], [0, 0], [1.5, 0], [0, 0], [0, 1]],
+            id="group std plus 1",
+        ),
         pytest.param(normalise.group_mean_std, [[-1, 0], [0, 0], [1, 0], [0, 0], [0, 0]], id="group mean and std"),
         pytest.param(normalise.leave_one_out, [[-1.5, 0], [0, 0], [1.5, 0], [0, 0], [0, 0]], id="leave one out"),
     ],
@@ -123,6 +128,7 @@ def test_equal_credit_tells_nothing_apart_and_is_exactly_zero(
     "function",
     [
         pytest.param(normalise.group_std, id="group std"),
+        pytest.param(normalise.group_std_plus, id="group std plus"),
         pytest.param(normalise.group_mean_std, id="group mean and std"),
         pytest.param(normalise.whiten, id="whiten"),
         pytest.param(normalise.block_whiten(3), id="whiten in blocks"),
@@ -136,6 +142,27 @@ def test_a_spread_of_at_most_the_least_is_no_spread(function: normalise.Normalis
     assert partial(function, min_std=0.99)(*grids).ne(0).any()
     assert function(grids[0] * 2.0**-30, *grids[1:]).eq(0).all()
     assert function(grids[0] * 2.0**-19, *grids[1:]).ne(0).any()
+
+
+@given(grids())
+def test_a_little_more_than_the_spread_makes_credit_smaller_by_its_share(grid: Grids) -> None:
+    credit, mask, groups = grid
+    found, spread = normalise.group_std_plus(credit, mask, groups, eps=0.25), normalise.group_std(credit, mask, groups)
+
+    scaled = normalise.group_std_plus(8 * credit, mask, groups, eps=2.0)
+    torch.testing.assert_close(scaled, found, rtol=1e-12, atol=0)
+    for group in groups.unique().tolist():
+        came = entries_of(group, credit, mask, groups)
+        if len(came) > 1 and len(came.unique()) > 1:
+            share = came.std() / (came.std() + 0.25)
+            torch.testing.assert_close(
+                entries_of(group, found, mask, groups), share * entries_of(group, spread, mask, groups)
+            )
+
+
+def test_what_is_added_to_a_spread_must_be_positive() -> None:
+    with pytest.raises(InputError, match="must be positive, got 0"):
+        normalise.group_std_plus(CREDIT, MASK, GROUPS, eps=0.0)
 
 
 @given(grids())

@@ -53,13 +53,15 @@ def group_std_plus(
     groups: Int[Tensor, " N"],
     *,
     eps: float = 1e-4,
+    min_std: float = 1e-6,
     across: Across = ALONE,
 ) -> Float[Tensor, "N K"]:
     """Divide by the group's spread and a little more: normalised = credit / (std(group) + eps). Signs and zeros stay.
 
-    What most frameworks call GRPO (TRL: eps = 1e-4, verl: 1e-6). Credit that hardly spreads is not blown up, and a
-    group whose spread is near `eps` counts for less. Law: entries are those of `group_std` times std / (std + eps).
-    Source: the implementations; the paper (arXiv:2402.03300) has no eps. Raises InputError unless eps is positive.
+    What most frameworks call GRPO (TRL: eps = 1e-4, verl: 1e-6). A group whose spread is near `eps` counts for less.
+    Law: unchanged when all credit of a group and `eps` are multiplied by a constant. Identity: `group_std` times
+    std / (std + eps). Source: the implementations; the paper (arXiv:2402.03300) has no eps. Raises InputError unless
+    eps is positive.
 
     >>> group_std_plus(torch.tensor([[1.0], [-1.0], [0.0]]), torch.ones(3, 1).bool(), torch.tensor([0, 0, 0]), eps=1.0)
     tensor([[ 0.5000],
@@ -68,8 +70,9 @@ def group_std_plus(
     """
     if not eps > 0:
         raise InputError(f"what is added to a group's spread must be positive, got {eps}")
-    std = moments(credit, mask, groups, across).std
-    return torch.where(mask, credit / (std[groups].unsqueeze(1) + eps), 0).to(credit.dtype)
+    std = moments(credit, mask, groups, across).std[groups].unsqueeze(1)
+    spread = mask & (std > min_std)
+    return torch.where(spread, credit / (std + eps).to(credit.dtype), 0)
 
 
 def group_mean_std(
