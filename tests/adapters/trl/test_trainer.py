@@ -132,6 +132,17 @@ def test_an_answer_that_nobody_could_score_gets_nothing_and_counts_for_nothing(t
     assert scored(host, 4)["advantages"][:, 0].tolist() == [0.5, 0.0, -0.5, 0.0]
 
 
+def test_what_one_function_could_not_score_another_did(tmp_path: Path) -> None:
+    def known(completions: list[str], **more: Any) -> list[float]:
+        return [0.25, 0.25, 0.25, 0.25]
+
+    def some(completions: list[str], **more: Any) -> list[float | None]:
+        return [1.0, None, 0.0, 0.5]
+
+    host = trainer(tmp_path, [known, some], recipe="reinforce", rollout_func=answering([("A1", True)]))
+    assert scored(host, 4)["advantages"][:, 0].tolist() == [1.25, 0.25, 0.25, 0.75]
+
+
 def test_what_tools_wrote_gets_no_credit_and_parts_two_turns(tmp_path: Path) -> None:
     def per_turn(completions: list[str], **more: Any) -> list[list[float]]:
         return [[1.0, 3.0]] * len(completions)
