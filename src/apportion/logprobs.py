@@ -163,7 +163,7 @@ class _Head(torch.autograd.Function):
                 if by_hidden is not None:
                     by_hidden.addmm_(part, weight[piece].to(part.dtype))
                 if by_weight is not None:
-                    by_weight[piece] = part.T @ wide
+                    _product_(by_weight[piece], part.T, wide)
                 if by_bias is not None:
                     by_bias[piece] = part.sum(0)
         return None if by_hidden is None else by_hidden.to(hidden.dtype), by_weight, by_bias, None, None, None
@@ -211,6 +211,14 @@ def _logits_(out: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None, t
     out.addmm_(hidden, weight.to(out.dtype).T, beta=0, alpha=1 / temperature)
     if bias is not None:
         out.add_(bias, alpha=1 / temperature)
+
+
+def _product_(out: Tensor, one: Tensor, other: Tensor) -> None:
+    """Write a product into `out`, by way of a tensor of its own only where their dtypes differ."""
+    if out.dtype == one.dtype:
+        torch.mm(one, other, out=out)
+    else:
+        out.copy_(one @ other)
 
 
 def _mass_and_moment_(shifted: Tensor, powers: Tensor) -> tuple[Tensor, Tensor]:

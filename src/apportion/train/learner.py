@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint import state_dict
 
+from apportion.train import heap
 from apportion.train.processes import Wrapping, in_shards_like, whole
 
 WHOLE = state_dict.StateDictOptions(full_state_dict=True, cpu_offload=True)
@@ -30,6 +31,8 @@ class Learner:
         self._max_grad_norm = max_grad_norm
         self._wrap = wrap
         self.module = wrap(module)
+        self._give_back = heap.giver_back(self.module)
+        heap.before_embeddings(self.module, self._give_back)
         trained = [weights for weights in self.module.parameters() if weights.requires_grad]
         self.optimiser = torch.optim.AdamW(trained, lr=learning_rate, weight_decay=weight_decay)
 
@@ -41,6 +44,7 @@ class Learner:
         """
         across = self._wrap.across
         self.optimiser.zero_grad(set_to_none=True)
+        self._give_back()
         loss = torch.zeros((), dtype=torch.float64)
         for number, part in enumerate(parts):
             last = number == len(parts) - 1
@@ -48,6 +52,7 @@ class Learner:
                 own = loss_of(part)
                 loss += own.detach().double().cpu()
                 if own.requires_grad:
+                    self._give_back()
                     (own * across.size).backward()  # type: ignore[no-untyped-call]  # the mean over processes is taken
         total = float(across.sum(loss))
         norm = float(whole(nn.utils.clip_grad_norm_(self.module.parameters(), self._max_grad_norm)))
