@@ -59,3 +59,14 @@ def test_on_two_processes_lines_are_credited_and_everything_holds(runs: Path) ->
     assert [answer.group for answer in answers] == [str(number // 4) for number in range(12)]
     checks = {check.code: check.verdict for check in lint_file(watch / "losses" / "step-000001.npz", {}, {})}
     assert checks["reduction-differs"] == "holds"  # over both processes
+
+
+def test_on_two_processes_every_value_is_that_of_its_own_continuations(runs: Path) -> None:
+    for step in (0, 1):
+        path = runs / "known" / "watch" / "ledgers" / f"step-{step:06d}.jsonl"
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        assert len({tuple(row["prompt"]) for row in rows}) == 3
+        for row in rows:
+            line = row["ledger"]["step_of"].index(1)
+            before = [sum(row["prompt"]) % 10, sum([*row["prompt"], *row["response"]][:line]) % 10]
+            assert row["ledger"]["value"] == pytest.approx([digit / 10 for digit in before])
