@@ -60,6 +60,8 @@ class Capture:
         """
         import numpy
 
+        if all(handed.padding):
+            raise InputError("every row of the batch is padding of verl's: there is nothing to capture")
         tensors, rows = self.folder / f"step{step}.npz", self.folder / f"step{step}.jsonl"
         self.folder.mkdir(parents=True, exist_ok=True)
         if handed.ledger is not None:
@@ -68,8 +70,7 @@ class Capture:
         else:
             columns = columns_of_stock(handed, seen, config)
             laid = laid_as_handed(handed.scores, handed, paid_by_token)
-            if laid is None:
-                raise InputError("every row of the batch is padding of verl's: there is nothing to capture")
+            assert laid is not None  # some row is no padding
             files.save(laid.rollouts, rows)
         for name in ("gamma", "lam"):
             columns[name] = float(config.get(name, 1.0))

@@ -14,7 +14,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from apportion import recipes
-from apportion.adapters.verl.batch import laid_alone, paid_by_token, paid_in_sum
+from apportion.adapters.verl.batch import Laid, laid_alone, paid_by_token, paid_in_sum
 from apportion.adapters.verl.handed import held
 from apportion.adapters.verl.sessions import laid_as_handed
 from apportion.errors import InputError
@@ -58,6 +58,7 @@ def estimator(name: str, make: Make) -> Estimator:
         else:
             handed.wants_text |= recipe.split not in BLIND
             laid = laid_as_handed(token_level_rewards, handed, pay)
+            _refuse_without_values(name, recipe, laid)
         if laid is None:
             return torch.zeros_like(token_level_rewards), torch.zeros_like(token_level_rewards)
         with torch.no_grad():
@@ -117,6 +118,14 @@ OF_VERL: dict[str, Make] = {
 
 def _setting(config: Any, name: str, default: Any) -> Any:
     return default if config is None else config.get(name, default)
+
+
+def _refuse_without_values(name: str, recipe: Recipe, laid: Laid | None) -> None:
+    if recipe.value is baselines.given and laid is not None and laid.rollouts.step_values is None:
+        raise InputError(
+            f"{name} needs values, and none came: switch verl's critic on (critic.enable=True), or have the reward "
+            "function return step_values (reward.reward_manager.name=apportion)"
+        )
 
 
 def _refuse_without_trainer(name: str, recipe: Recipe) -> None:

@@ -77,7 +77,7 @@ def handed_of(data: Mapping[str, Any], keys: Sequence[str], tags: Sequence[Mappi
     mask, responses, prompts = data["response_mask"], data["responses"], data["prompts"]
     answers, tokens = padded(responses)
     ids, is_prompt = padded(prompts)
-    said = [_said(fields) for fields in data.get("extra_fields", [None] * len(keys))]
+    said = [_said(fields) for fields in (data["extra_fields"] if "extra_fields" in data else [None] * len(keys))]
     return Handed(
         prompts=_to_the_right(ids, is_prompt),
         responses=answers,
@@ -111,12 +111,12 @@ def _scores(info: Mapping[str, Any], name: str) -> Score:
     return tuple(float(entry) for entry in entries)
 
 
-def padded(column: Tensor) -> tuple[Tensor, Tensor]:
-    """A ragged column [B, *] padded on the right with 0, and True where an entry is."""
+def padded(column: Any) -> tuple[Tensor, Tensor]:
+    """A ragged column [B, *] padded on the right with 0, and True where an entry is; verl's queue hands out such ones."""
+    grid = column.to_padded_tensor(padding=0) if column.is_nested else column
     if not column.is_nested:
-        return column, torch.ones_like(column, dtype=torch.bool)
-    lengths = column.offsets().diff()  # type: ignore[attr-defined]
-    grid = torch.nested.to_padded_tensor(column, 0)
+        return grid, torch.ones_like(grid, dtype=torch.bool)
+    lengths = column.offsets().diff()
     return grid, torch.arange(grid.shape[1], device=grid.device) < lengths.unsqueeze(1)
 
 
