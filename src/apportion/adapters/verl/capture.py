@@ -52,7 +52,7 @@ class Capture:
     def due(self, step: int) -> bool:
         return self.every > 0 and step % self.every == 0
 
-    def take(self, handed: Handed, seen: Mapping[str, Any], config: Any, step: int) -> tuple[Path, Path]:
+    def take(self, handed: Handed, seen: Any, config: Any, step: int) -> tuple[Path, Path]:
         """Write `stepN.npz` for the linter and `stepN.jsonl` for the page.
 
         seen: the columns that verl wrote for its actor: `advantages`, `response_mask` and, with a KL penalty in the
@@ -99,7 +99,7 @@ def columns_of(ledger: Ledger) -> Columns:
     return columns
 
 
-def columns_of_stock(handed: Handed, seen: Mapping[str, Any], config: Any) -> Columns:
+def columns_of_stock(handed: Handed, seen: Any, config: Any) -> Columns:
     """The tensors of an estimator of verl's own, as its actor gets them; rows that verl filled up with are left out."""
     rows = torch.tensor([n for n, padding in enumerate(handed.padding) if not padding])
     rewards = padded(seen["token_level_rewards"])[0] if "token_level_rewards" in seen else handed.scores

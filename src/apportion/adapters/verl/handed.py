@@ -72,8 +72,8 @@ def held() -> Handed | None:
     return _HELD.get()
 
 
-def handed_of(data: Mapping[str, Any], keys: Sequence[str], tags: Sequence[Mapping[str, Any]]) -> Handed:
-    """Lay out what came from the queue: ragged tensors a row, and what the reward function said of each."""
+def handed_of(data: Any, keys: Sequence[str], tags: Sequence[Mapping[str, Any]]) -> Handed:
+    """Lay out the columns that came from the queue: ragged tensors, and what the reward function said of each row."""
     mask, responses, prompts = data["response_mask"], data["responses"], data["prompts"]
     answers, tokens = padded(responses)
     ids, is_prompt = padded(prompts)
@@ -112,7 +112,7 @@ def _scores(info: Mapping[str, Any], name: str) -> Score:
 
 
 def padded(column: Any) -> tuple[Tensor, Tensor]:
-    """A ragged column [B, *] padded on the right with 0, and True where an entry is; verl's queue hands out such ones."""
+    """A column of verl's queue, ragged or not, padded on the right with 0; and True where an entry is."""
     grid = column.to_padded_tensor(padding=0) if column.is_nested else column
     if not column.is_nested:
         return grid, torch.ones_like(grid, dtype=torch.bool)

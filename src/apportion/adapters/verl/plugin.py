@@ -8,7 +8,7 @@ it fails. A verl that was not tested is refused in one sentence, by every estima
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -61,7 +61,7 @@ class _Awaiting(MetaPathFinder):
     def __init__(self) -> None:
         self._looking: set[str] = set()
 
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
         if name not in AWAITED or name in self._looking:
             return None
         self._looking.add(name)

@@ -1,0 +1,390 @@
+"""Inside verl itself, on a CPU: its own functions, batches, trainer and reward loop, up to where it wants a GPU.
+
+make test-verl
+"""
+
+from __future__ import annotations
+
+import asyncio
+import runpy
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # verl names every engine that is not installed
+    pytest.importorskip("verl", reason="verl is not installed: make test-verl runs these in an environment of its own")
+    from verl import DataProto
+    from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
+    from verl.trainer.config import AlgoConfig
+    from verl.trainer.ppo import core_algos
+    from verl.trainer.ppo.ray_trainer import compute_advantage
+    from verl.trainer.ppo.v1 import get_trainer_cls
+    from verl.workers.config import ActorConfig
+
+from apportion import InputError, credit, files, lint, losses, recipes
+from apportion.adapters.verl import register
+from apportion.losses import ppo_clip
+from apportion.steps import splitters
+from verl_queue import Queue, Spelling, output, trainer_of
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "verl_in_process.py"
+REJECTION = [
+    "algorithm.rollout_correction.rollout_rs=token_k1",
+    "algorithm.rollout_correction.rollout_rs_threshold='0.5_2.0'",
+]
+ALONE = ["actor_rollout_ref.rollout.nnodes=1", "actor_rollout_ref.rollout.n_gpus_per_node=1"]
+ALONE += ["actor_rollout_ref.rollout.checkpoint_engine.backend=nccl", "data.train_batch_size=1024"]
+"""What verl asks of its config where rollouts have machines of their own."""
+REAL_QUEUE = """
+import ray, transfer_queue as queue
+from verl_queue import output, trainer_of
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+
+ray.init(num_cpus=8, include_dashboard=False, object_store_memory=100 * 2**20)
+queue.init()
+values = {"apportion_step_values": "[0.5, 0.25, 0.75]"}
+rows = dict([output("p_0_0", "a\\nb\\nc", score=1.0, info=values), output("p_1_0", "d\\ne\\nf", info=values)])
+fields = list_of_dict_to_tensordict(list(rows.values()))
+meta = queue.kv_batch_put(keys=list(rows), partition_id="train", fields=fields, tags=[{}, {}])
+trainer_of("apportion", "algorithm.adv_estimator=apportion_vineppo")._compute_advantage(meta, {})
+found = queue.kv_batch_get(keys=list(rows), partition_id="train", select_fields=["advantages"])
+print("FOUND", [row.tolist() for row in found["advantages"].unbind()])
+"""
+
+
+def batch(seed=0, *, width=None):
+    """Random rewards of eight answers to four prompts: with tool tokens and padding, or all of one length."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(4, 13, (8,), generator=generator) if width is None else torch.full((8,), width)
+    mask = torch.arange(int(lengths.max())) < lengths.unsqueeze(1)
+    if width is None:
+        mask &= ~((torch.rand(mask.shape, generator=generator) < 0.3) & (torch.arange(mask.shape[1]) > 0))
+        mask[torch.arange(8), lengths - 1] = True
+    rewards = torch.zeros(mask.shape)
+    rewards[torch.arange(8), lengths - 1] = torch.randn(8, generator=generator)
+    return rewards, mask.long()
+
+
+def advantages_of(name, rewards, mask, **config):
+    data = DataProto.from_dict(
+        {"token_level_rewards": rewards.clone(), "response_mask": mask},
+        non_tensors={"uid": numpy.array(list("aabbccdd"), dtype=object)},
+    )
+    settings = AlgoConfig(adv_estimator=name, **config)
+    norm = settings.norm_adv_by_std_in_grpo
+    return compute_advantage(data, name, config=settings, norm_adv_by_std_in_grpo=norm).batch["advantages"]
+
+
+def run_trainer(monkeypatch, mode, outputs, *overrides, padding=()):
+    """What a trainer of verl writes back for its actor, and its queue."""
+    import transfer_queue
+
+    queue = Queue(outputs)
+    for name in ("kv_batch_get", "kv_batch_put"):
+        monkeypatch.setattr(transfer_queue, name, getattr(queue, name))
+    trainer_of(mode, *overrides)._compute_advantage(queue.meta(padding=padding), {})
+    return queue
+
+
+def critic_batch():
+    return [
+        output("p_0_0", "abcdef", mask=[1, 1, 0, 0, 1, 1], score=1.0, values=[0.5, 0.25, 9.0, 9.0, 0.75, 0.5]),
+        output("p_1_0", "abcd", score=0.25, values=[0.5, 0.5, 0.125, 0.25]),
+        output("q_0_0", "abc", mask=[1, 0, 1], values=[0.25, -7.0, 0.75]),
+    ]
+
+
+def on_actions(queue, name):
+    rows = queue.rows.values()
+    return torch.cat([row[name][row["response_mask"].bool()] for row in rows])
+
+
+# --- the same numbers as verl's own -----------------------------------------------------------------------------------
+
+
+def test_installing_apportion_registers_every_recipe():
+    names = {f"apportion_{name}" for name in recipes.BY_NAME if name != "tree"}
+    assert names <= set(core_algos.ADV_ESTIMATOR_REGISTRY)
+
+
+@pytest.mark.parametrize("seed", range(3), ids=str)
+@pytest.mark.parametrize(
+    ("ours", "theirs", "config"),
+    [("rloo", "rloo", {}), ("dr_grpo", "grpo", {"norm_adv_by_std_in_grpo": False})],
+    ids=["rloo", "dr_grpo"],
+)
+def test_credit_of_whole_answers_is_verls_over_tool_tokens_and_padding(seed, ours, theirs, config):
+    rewards, mask = batch(seed)
+    found, expected = advantages_of(f"apportion_{ours}", rewards, mask), advantages_of(theirs, rewards, mask, **config)
+    assert torch.allclose(found, expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("seed", range(3), ids=str)
+def test_grpo_is_verls_but_for_the_1e_6_that_verl_adds_to_the_spread(seed):
+    rewards, mask = batch(seed)
+    found, expected = advantages_of("apportion_grpo", rewards, mask), advantages_of("grpo", rewards, mask)
+    std = rewards.sum(1).view(4, 2).std(1).repeat_interleave(2).unsqueeze(1)
+    assert torch.allclose(found * std / (std + 1e-6), expected, atol=1e-6, rtol=0)
+
+
+def test_an_answer_alone_in_its_group_gets_nothing_here_and_its_raw_score_there():
+    rewards, mask = torch.tensor([[0.0, 1.0]]), torch.ones(1, 2, dtype=torch.int64)
+    data = {"token_level_rewards": rewards, "response_mask": mask, "index": ["p"], "config": AlgoConfig()}
+    assert core_algos.get_adv_estimator_fn("rloo")(**data)[0].tolist() == [[1.0, 1.0]]
+    assert core_algos.get_adv_estimator_fn("apportion_rloo")(**data)[0].tolist() == [[0.0, 0.0]]
+
+
+def test_reinforce_plus_plus_is_verls_up_to_a_factor_where_answers_are_of_one_length():
+    rewards, mask = batch(width=6)
+    found = advantages_of("apportion_reinforce_plus_plus", rewards, mask)
+    expected = advantages_of("reinforce_plus_plus", rewards, mask)
+    # both have mean 0 and spread 1: ours over 8 answers, verl's over their 48 tokens
+    assert torch.allclose(found * (47 / 48 * 8 / 7) ** 0.5, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.9], ids=str)
+def test_with_every_token_a_step_reinforce_plus_plus_is_verls_on_any_lengths(gamma, monkeypatch):
+    monkeypatch.setattr(core_algos, "ADV_ESTIMATOR_REGISTRY", dict(core_algos.ADV_ESTIMATOR_REGISTRY))
+    by_token = replace(
+        recipes.reinforce_plus_plus(), split=splitters.every_token, credit=credit.gae_with(gamma=gamma, lam=1.0)
+    )
+    register("by_token", lambda config: by_token)
+    rewards, mask = batch()
+    found, expected = (advantages_of(n, rewards, mask, gamma=gamma) for n in ("by_token", "reinforce_plus_plus"))
+    assert torch.allclose(found, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("gamma", "lam"), [(1.0, 1.0), (0.97, 0.9)], ids=["sum", "discounted"])
+def test_ppo_under_the_trainer_is_verls_gae_over_tool_tokens(monkeypatch, gamma, lam):
+    settings = [f"algorithm.gamma={gamma}", f"algorithm.lam={lam}", "critic.enable=True"]
+    ours = run_trainer(monkeypatch, "apportion", critic_batch(), "algorithm.adv_estimator=apportion_ppo", *settings)
+    theirs = run_trainer(monkeypatch, "sync", critic_batch(), "algorithm.adv_estimator=gae", *settings)
+    for name in ("advantages", "returns"):
+        assert torch.allclose(on_actions(ours, name), on_actions(theirs, name), atol=1e-6, rtol=0)
+    assert ours.rows["p_0_0"]["advantages"][2:4].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("reduction", ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean"])
+def test_verls_loss_of_token_advantages_is_ours(reduction):
+    rewards, mask = batch()
+    found = advantages_of("apportion_rloo", rewards, mask) * torch.linspace(0.5, 1.5, mask.shape[1])
+    generator = torch.Generator().manual_seed(1)
+    old = -torch.rand(mask.shape, generator=generator)
+    new = (old + 0.5 * torch.randn(mask.shape, generator=generator)).requires_grad_()
+    actor = ActorConfig(strategy="fsdp", rollout_n=2, ppo_micro_batch_size_per_gpu=2, clip_ratio_c=1e6)
+    loss, _ = core_algos.compute_policy_loss_vanilla(old, new, found, mask, reduction, actor)
+    by_token = ppo_clip(new, old, found, mask.bool())
+    rows = torch.arange(8).unsqueeze(1).expand_as(mask)
+    weights = {
+        "token-mean": losses.token_mean(mask.bool(), rows),
+        "token-sum": mask.float(),
+        "seq-mean-token-sum": losses.sequence_sum(mask.bool(), rows),
+        "seq-mean-token-mean": losses.sequence_mean(mask.bool(), rows),
+    }
+    expected = losses.total(by_token, weights[reduction])
+    assert torch.allclose(loss, expected, rtol=1e-5)
+    assert torch.allclose(
+        *(torch.autograd.grad(each, new, retain_graph=True)[0] for each in (loss, expected)), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    "reduction",
+    ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"],
+)
+def test_in_all_five_of_verls_reductions_our_credit_has_the_loss_of_verls(reduction):
+    rewards, mask = batch(2)
+    ours, theirs = advantages_of("apportion_rloo", rewards, mask), advantages_of("rloo", rewards, mask)
+    push = torch.linspace(-1.5, -0.5, mask.shape[1])  # a loss that differs along an answer: balanced groups add up to 0
+    found = [core_algos.agg_loss(grid * push, mask, reduction) for grid in (ours, theirs)]
+    assert torch.allclose(*found, atol=1e-6)
+    assert float(found[0].abs()) > 1e-3
+
+
+# --- verl's order: rejection first, credit second ---------------------------------------------------------------------
+
+
+def rejected(with_values=False):
+    """Two answers whose last token the training policy no longer believes in; the first was right."""
+    rows = [
+        output(f"p_{n}_0", "abc", score=s, values=[0.5] * 3 if with_values else None) for n, s in enumerate((1.0, 0.0))
+    ]
+    for _, row in rows:
+        row["old_log_probs"] = torch.tensor([-0.5, -0.5, -3.0])
+    return rows
+
+
+@pytest.mark.parametrize("estimator", ["reinforce_plus_plus", "gae"])
+def test_verls_own_estimators_lose_an_outcome_whose_token_was_rejected(monkeypatch, estimator):
+    found = run_trainer(monkeypatch, "sync", rejected(True), f"algorithm.adv_estimator={estimator}", *REJECTION)
+    assert found.column("response_mask") == [[1.0, 1.0, 0.0]] * 2
+    assert bool((on_actions(found, "advantages").view(2, 2).diff(dim=0) == 0).all())  # right or wrong, the same
+
+
+@pytest.mark.parametrize("mode", ["sync", "apportion"])
+@pytest.mark.parametrize("recipe", ["reinforce_plus_plus", "dr_grpo", "reinforce"])
+def test_ours_keep_it_under_verls_trainer_and_ours(monkeypatch, mode, recipe):
+    found = run_trainer(monkeypatch, mode, rejected(), f"algorithm.adv_estimator=apportion_{recipe}", *REJECTION)
+    right, wrong = found.column("advantages")
+    assert found.column("response_mask") == [[1.0, 1.0, 0.0]] * 2
+    assert right[0] == right[1] > wrong[0] == wrong[1]
+    assert right[2] == wrong[2] == 0.0
+
+
+def test_ours_keeps_it_with_a_critic_and_credits_as_if_nothing_had_been_rejected(monkeypatch):
+    settings = ["algorithm.adv_estimator=apportion_ppo", "critic.enable=True"]
+    found = run_trainer(monkeypatch, "apportion", rejected(True), *settings, *REJECTION)
+    whole = run_trainer(monkeypatch, "apportion", rejected(True), *settings)
+    assert found.column("advantages") == [[*row[:2], 0.0] for row in whole.column("advantages")]
+    assert found.column("advantages")[0][0] > 0 > found.column("advantages")[1][0]
+
+
+# --- the trainer ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
+def test_our_trainers_are_verls_and_buffer_as_they_do(mode):
+    ours = get_trainer_cls("apportion" if mode == "sync" else f"apportion_{mode}")
+    assert issubclass(ours, get_trainer_cls(mode))
+    more = ALONE if mode == "separate_async" else []
+    trainer, stock = trainer_of("apportion" if mode == "sync" else f"apportion_{mode}", *more), trainer_of(mode, *more)
+    assert trainer.trainer_mode == mode
+    assert type(trainer.replay_buffer) is type(stock.replay_buffer)
+
+
+def test_lines_are_credited_under_the_trainer_and_refused_without(monkeypatch):
+    def rows():
+        first, second = ({"apportion_step_values": said} for said in ("[0.5, 0.25, 0.75]", "[0.5, 0.5, 0.0]"))
+        return [output("p_0_0", "a\nb\nc", score=1.0, info=first), output("p_1_0", "a\nbb\nc", info=second)]
+
+    found = run_trainer(monkeypatch, "apportion", rows(), "algorithm.adv_estimator=apportion_vineppo")
+    assert found.column("advantages") == [[-0.25, -0.25, 0.5, 0.5, 0.25], [0.0, 0.0, -0.5, -0.5, -0.5, 0.0]]
+    assert found.column("returns")[0] == [0.25, 0.25, 0.75, 0.75, 1.0]
+    with pytest.raises(InputError, match="trainer_mode=apportion"):
+        run_trainer(monkeypatch, "sync", rows(), "algorithm.adv_estimator=apportion_vineppo")
+
+
+def test_a_session_of_several_outputs_is_one_answer_as_in_verls_grpo(monkeypatch):
+    def rows():
+        return [
+            output("p_0_0", "ab", score=1.0),
+            output("p_1_0", "c"),
+            output("p_0_1", "d", score=1.0),
+            output("p_2_0", "ab"),
+        ]
+
+    settings = "algorithm.norm_adv_by_std_in_grpo=False"
+    theirs = run_trainer(monkeypatch, "sync", rows(), "algorithm.adv_estimator=grpo", settings)
+    ours = run_trainer(monkeypatch, "apportion", rows(), "algorithm.adv_estimator=apportion_dr_grpo", settings)
+    alone = run_trainer(monkeypatch, "sync", rows(), "algorithm.adv_estimator=apportion_dr_grpo", settings)
+    assert torch.allclose(on_actions(ours, "advantages"), on_actions(theirs, "advantages"), atol=1e-6)
+    assert not torch.allclose(on_actions(alone, "advantages"), on_actions(theirs, "advantages"), atol=1e-2)
+
+
+def test_rows_that_verl_fills_up_with_get_nothing_and_move_nothing(monkeypatch):
+    rows = [*rejected(), output("pad7_0_0", "a", mask=[0])]
+    estimator = "algorithm.adv_estimator=apportion_reinforce_plus_plus"
+    padded = run_trainer(monkeypatch, "apportion", rows, estimator, padding={"pad7_0_0"})
+    plain = run_trainer(monkeypatch, "apportion", rejected(), estimator)
+    assert padded.column("advantages") == [*plain.column("advantages"), [0.0]]
+
+
+def test_a_kl_penalty_in_the_reward_is_in_our_credit_too(monkeypatch):
+    def rows():
+        made = critic_batch()
+        for _, row in made:
+            row["ref_log_prob"] = row["old_log_probs"] - 0.25
+        return made
+
+    settings = ["algorithm.use_kl_in_reward=True", "algorithm.kl_ctrl.kl_coef=0.5", "critic.enable=True"]
+    ours = run_trainer(monkeypatch, "apportion", rows(), "algorithm.adv_estimator=apportion_ppo", *settings)
+    theirs = run_trainer(monkeypatch, "sync", rows(), "algorithm.adv_estimator=gae", *settings)
+    assert torch.allclose(on_actions(ours, "returns"), on_actions(theirs, "returns"), atol=1e-6)
+    assert "token_level_rewards" in ours.rows["p_0_0"]
+
+
+def test_every_so_many_batches_the_trainer_captures_one_and_the_linter_passes_it(monkeypatch, tmp_path):
+    where = ["+apportion.capture_every=1", f"+apportion.capture_dir={tmp_path}"]
+    settings = ["algorithm.adv_estimator=apportion_ppo", "critic.enable=True", *REJECTION]
+    run_trainer(monkeypatch, "apportion", rejected(True), *settings, *where)
+    verdicts = {found.code: found.verdict for found in lint.lint(dict(numpy.load(tmp_path / "step1.npz")))}
+    assert "broken" not in verdicts.values()
+    assert verdicts["reward-lost"] == verdicts["credit-differs"] == "holds"
+    assert files.load(tmp_path / "step1.jsonl").texts[0] == "ababc"
+
+
+@pytest.mark.parametrize("estimator", ["reinforce_plus_plus", "gae"])
+def test_a_captured_batch_of_verls_own_shows_the_lost_outcome(monkeypatch, tmp_path, estimator):
+    where = ["+apportion.capture_every=1", f"+apportion.capture_dir={tmp_path}"]
+    run_trainer(monkeypatch, "apportion", rejected(True), f"algorithm.adv_estimator={estimator}", *REJECTION, *where)
+    broken = {f.code: f.said for f in lint.lint(dict(numpy.load(tmp_path / "step1.npz"))) if f.verdict == "broken"}
+    assert "lost" in broken["reward-unsampled"]
+
+
+def test_no_batch_is_captured_unless_asked_for(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    run_trainer(monkeypatch, "apportion", rejected(), "algorithm.adv_estimator=apportion_dr_grpo")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_the_trainer_reads_and_writes_verls_real_queue():
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r}){REAL_QUEUE}"],
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert "FOUND [[-0.25, -0.25, 0.5, 0.5, 0.25], [-0.25, -0.25, 0.5, 0.5, -0.75]]" in ran.stdout, ran.stderr
+
+
+# --- rewards ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("returned", "total", "steps"),
+    [(0.5, 0.5, ""), ([0.25, 0.5], 0.75, "[0.25, 0.5]"), ({"score": 1.0, "step_rewards": [0.5]}, 1.5, "[0.5]")],
+    ids=["number", "list", "dict"],
+)
+def test_a_reward_function_may_return_step_rewards(returned, total, steps):
+    texts = []
+
+    def compute_score(solution_str, **_):
+        texts.append(solution_str)
+        return returned
+
+    data = DataProto.from_dict(
+        {"responses": torch.tensor([[0, 8, 1, 9]]), "attention_mask": torch.tensor([[1, 1, 1, 1, 0]])},
+        non_tensors={
+            "data_source": numpy.array(["task"], dtype=object),
+            "reward_model": numpy.array([{"ground_truth": "b"}], dtype=object),
+        },
+    )
+
+    async def scored():
+        manager = get_reward_manager_cls("apportion")(None, Spelling(), compute_score)
+        return await manager.run_single(data)
+
+    came = asyncio.run(scored())
+    assert texts == ["a\nb"]
+    assert came["reward_score"] == total
+    assert came["reward_extra_info"]["apportion_step_rewards"] == steps
+
+
+# --- what is shown is run ---------------------------------------------------------------------------------------------
+
+
+def test_the_example_runs_as_written(capsys):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        runpy.run_path(str(EXAMPLE))
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == ["[[1.0, 1.0, 0.0, 1.0], [-1.0, 0.0, -1.0, 0.0]] -0.2", "['holds', 'not checkable']"]
