@@ -6,6 +6,7 @@ make test-verl
 from __future__ import annotations
 
 import asyncio
+import re
 import runpy
 import subprocess
 import sys
@@ -32,7 +33,7 @@ from apportion import InputError, credit, files, lint, losses, recipes
 from apportion.adapters.verl import register
 from apportion.losses import ppo_clip
 from apportion.steps import splitters
-from verl_queue import Queue, Spelling, output, trainer_of
+from verl_queue import Queue, Spelling, config_of, output, trainer_of
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "verl_in_process.py"
@@ -388,3 +389,16 @@ def test_the_example_runs_as_written(capsys):
         runpy.run_path(str(EXAMPLE))
     printed = capsys.readouterr().out.splitlines()
     assert printed == ["[[1.0, 1.0, 0.0, 1.0], [-1.0, 0.0, -1.0, 0.0]] -0.2", "['holds', 'not checkable']"]
+
+
+def test_every_option_of_the_run_on_a_gpu_is_one_of_verls_or_ours():
+    script = (ROOT / "examples" / "verl_gpu_run.sh").read_text()
+    options = [line.strip(' \\"') for line in re.findall(r"^  (\+?[\w.]+=.*?)(?: \\| \|.*)$", script, re.M)]
+    names = {option.partition("=")[0].lstrip("+") for option in options}
+    assert {"trainer.v1.trainer_mode", "apportion.capture_every", "trainer.total_training_steps"} <= names
+    settings = [option.replace('"', "").replace("${ESTIMATOR[$ARM]}", "apportion_grpo") for option in options]
+    config = config_of(*(setting.replace("$STEPS", "20").replace("$", "") for setting in settings))
+    assert config.trainer.total_training_steps == 20
+    assert config.algorithm.rollout_correction.rollout_rs_threshold == "0.5_2.0"
+    for estimator in re.findall(r"\]=(\w+)", script):
+        assert estimator in core_algos.ADV_ESTIMATOR_REGISTRY

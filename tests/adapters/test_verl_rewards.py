@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import runpy
+from pathlib import Path
 
 import pytest
 import torch
 
-from apportion import InputError
-from apportion.adapters.verl.rewards import carried, manager_class
+from apportion import InputError, Rollout, collate
+from apportion.adapters.verl.rewards import carried, lines_of, manager_class
+from apportion.steps.splitters import lines
 
 
 @pytest.mark.parametrize(
@@ -84,3 +87,21 @@ class Naive:
 @pytest.mark.parametrize("returned", [0.5, [0.25, 0.5], {"score": 1.0, "step_rewards": [0.5], "step_values": [0.5]}])
 def test_the_manager_carries_what_the_function_returned(returned):
     assert asyncio.run(manager_class(Naive)(returned).run_single(None)) == carried(returned)
+
+
+@pytest.mark.parametrize("text", ["", "a", "a\n", "a\n\nb", "\n\na\n b\n", "a\n\n"], ids=repr)
+def test_the_lines_of_a_text_are_the_steps_that_the_splitter_cuts(text):
+    found = lines_of(text)
+    assert "".join(found) == text
+    if text:
+        spans = [(n, n + 1) for n in range(len(text))]
+        rollout = Rollout([0] * len(text), [True] * len(text), "p", text=text, offsets=spans)
+        assert len(found) == int(lines(collate([rollout])).counts[0])
+
+
+def test_the_reward_function_of_the_example_pays_by_line():
+    score = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "verl_reward.py"))["compute_score"]
+    found = score("There are 3 + 4 = 7.\n7 - 2 = 4, so\n1,000 * 2 = 2000\nthe answer: 5", "5")
+    assert found == {"score": 1.0, "step_rewards": [0.1, -0.1, 0.1, 0.0]}
+    assert score("8 / 0 = 1\n2", "5") == {"score": 0.0, "step_rewards": [-0.1, 0.0]}
+    assert carried(score("", "5"))["reward_score"] == 0.0

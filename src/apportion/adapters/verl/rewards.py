@@ -17,9 +17,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from apportion.errors import InputError
+from apportion.rollouts import Rollout, collate
+from apportion.steps.splitters import lines
 
 
 def carried(result: Any) -> dict[str, Any]:
@@ -48,6 +51,23 @@ def carried(result: Any) -> dict[str, Any]:
         "apportion_step_values": "" if values is None else json.dumps(_numbers(values, "step_values")),
     }
     return {"reward_score": total, "reward_extra_info": parts | {"score": total} | said}
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of an answer as the splitter `lines` cuts them, to give one reward for each.
+
+    Tokens are cut with them, so a token that reaches over the end of a line makes two lines one step.
+
+    >>> lines_of("3+4=7\\n\\n7-2=5\\n")
+    ['3+4=7\\n\\n', '7-2=5\\n']
+    """
+    if not text:
+        return []
+    spans = [(n, n + 1) for n in range(len(text))]
+    letters = Rollout([0] * len(text), [True] * len(text), 0, text=text, offsets=spans)
+    step_of = lines(collate([letters])).step_of[0]
+    starts = [0, *((step_of.diff() != 0).nonzero().flatten() + 1).tolist(), len(text)]
+    return [text[a:b] for a, b in pairwise(starts)]
 
 
 def manager_class(base: type[Any]) -> type[Any]:
