@@ -36,6 +36,7 @@ from apportion.steps import splitters
 from verl_queue import Queue, Spelling, config_of, output, trainer_of
 
 ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "verl.md"
 EXAMPLE = ROOT / "examples" / "verl_in_process.py"
 REJECTION = [
     "algorithm.rollout_correction.rollout_rs=token_k1",
@@ -402,3 +403,29 @@ def test_every_option_of_the_run_on_a_gpu_is_one_of_verls_or_ours():
     assert config.algorithm.rollout_correction.rollout_rs_threshold == "0.5_2.0"
     for estimator in re.findall(r"\]=(\w+)", script):
         assert estimator in core_algos.ADV_ESTIMATOR_REGISTRY
+
+
+def test_the_page_shows_what_the_linter_says_of_verls_credit_and_of_ours(monkeypatch, tmp_path):
+    shown = [block.splitlines() for block in re.findall(r"```text\n(.*?)```", PAGE.read_text(), re.S)]
+    assert len(shown) == 2
+    for estimator, lines in zip(("gae", "apportion_ppo"), shown, strict=True):
+        where = ["+apportion.capture_every=1", f"+apportion.capture_dir={tmp_path / estimator}"]
+        settings = [f"algorithm.adv_estimator={estimator}", "critic.enable=True", *REJECTION]
+        run_trainer(monkeypatch, "apportion", rejected(True), *settings, *where)
+        said = [str(found) for found in lint.lint(dict(numpy.load(tmp_path / estimator / "step1.npz")))]
+        assert set(lines) <= set(said)
+        assert {line for line in said if ": broken: " in line} <= set(lines)
+
+
+def test_the_recipe_of_ones_own_on_the_page_is_registered(monkeypatch):
+    monkeypatch.setattr(core_algos, "ADV_ESTIMATOR_REGISTRY", dict(core_algos.ADV_ESTIMATOR_REGISTRY))
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+    exec(block, {})
+    rows = [output("p_0_0", "abc", mask=[1, 0, 1], score=1.0, info={"apportion_step_values": "[0.5, 0.75]"})]
+    found = run_trainer(monkeypatch, "apportion", rows, "algorithm.adv_estimator=by_turn")
+    assert found.column("advantages") == [[0.25, 0.0, 0.25]]
+
+
+@pytest.mark.parametrize("line", re.findall(r"^(?:python|reward).*$", PAGE.read_text(), re.M))
+def test_every_option_on_the_page_is_one_of_verls_or_ours(line):
+    config_of(*(word for word in line.split() if "=" in word))

@@ -33,7 +33,7 @@ def take(tmp_path, outputs, config, *, credit=None, mask=None):
         with holding(handed):
             all_of_them()[config["adv_estimator"]](handed.scores, handed.mask.long(), config=config)
     else:
-        seen = {"advantages": credit, "response_mask": handed.mask.long() if mask is None else mask}
+        seen = {"advantages": credit, "returns": credit, "response_mask": handed.mask.long() if mask is None else mask}
     return Capture(1, tmp_path).take(handed, seen, config, 7)
 
 
@@ -59,7 +59,7 @@ def test_our_gae_over_tool_tokens_and_padding_passes_the_linter(tmp_path):
     tensors, _ = take(tmp_path, CRITIC, {"adv_estimator": "apportion_ppo", "gamma": 1.0, "lam": 0.95})
     assert tensors.name == "step7.npz"
     assert findings(tensors) == {}
-    assert {"reward-lost", "gap-leak", "credit-differs"} <= set(findings(tensors, "holds"))
+    assert {"reward-lost", "gap-leak", "credit-differs", "returns-differ"} <= set(findings(tensors, "holds"))
 
 
 @pytest.mark.parametrize("recipe", ["reinforce", "grpo", "dr_grpo", "rloo", "reinforce_plus_plus"])
@@ -98,7 +98,8 @@ def test_right_credit_of_verls_own_passes_the_linter_and_padding_of_verls_is_lef
 
 def test_rewards_with_a_kl_penalty_are_those_that_verl_used(tmp_path):
     handed = handed_from(CRITIC[:1])
-    seen = {"advantages": handed.scores, "response_mask": handed.mask, "token_level_rewards": handed.scores - 0.25}
+    seen = dict.fromkeys(("advantages", "returns"), handed.scores)
+    seen |= {"response_mask": handed.mask, "token_level_rewards": handed.scores - 0.25}
     tensors, _ = Capture(1, tmp_path).take(handed, seen, {"adv_estimator": "gae"}, 1)
     columns = numpy.load(tensors)
     assert columns["rewards"].tolist() == [[-0.25, -0.25, 0.75]]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from apportion import InputError, credit, normalise, recipes
+from apportion.adapters.verl import TESTED
 from apportion.adapters.verl.estimators import OF_VERL, all_of_them, estimator
 from apportion.adapters.verl.handed import held, holding
 from verl_queue import handed_from, output
@@ -163,3 +166,21 @@ def test_a_recipe_of_ones_own_is_an_estimator_too():
     tokens = replace(recipes.reinforce(), split=recipes.ppo().split, credit=credit.to_go)
     advantages, _ = estimator("mine", lambda _: tokens)(torch.tensor([[0.5, 1.0]]), torch.tensor([[1, 1]]))
     assert advantages.tolist() == [[1.5, 1.0]]
+
+
+def test_the_page_says_of_every_estimator_whether_verls_own_trainer_will_do():
+    page = (Path(__file__).parents[2] / "docs" / "verl.md").read_text()
+    assert f"`{TESTED}`" in page
+    said = dict(re.findall(r"^\| `(apportion_\w+)` \| (?:refused: needs )?([^|]*) \|", page, re.M))
+    assert list(said) == list(CALLED)
+    for name, needs in said.items():
+        assert answer(name) == ("yes" if needs == "yes" else f"{name} needs {needs}")
+
+
+def answer(name):
+    """What a recipe says under verl's own trainer."""
+    try:
+        call(name.removeprefix("apportion_"), [[1.0]], [[1]], ["p"])
+    except InputError as error:
+        return str(error).partition(",")[0]
+    return "yes"

@@ -55,8 +55,8 @@ class Capture:
     def take(self, handed: Handed, seen: Any, config: Any, step: int) -> tuple[Path, Path]:
         """Write `stepN.npz` for the linter and `stepN.jsonl` for the page.
 
-        seen: the columns that verl wrote for its actor: `advantages`, `response_mask` and, with a KL penalty in the
-        reward, `token_level_rewards`.
+        seen: the columns that verl wrote for its workers: `advantages`, `returns`, `response_mask` and, with a KL
+        penalty in the reward, `token_level_rewards`.
         """
         import numpy
 
@@ -96,6 +96,7 @@ def columns_of(ledger: Ledger) -> Columns:
         columns["recipe"] = ledger.recipe.name
     if ledger.recipe.split is splitters.every_token and ledger.recipe.value is baselines.given:
         columns["values"] = a_row(ledger.steps.to_tokens(ledger.value))
+        columns["returns"] = a_row(ledger.steps.to_tokens(ledger.credit + ledger.value))
     return columns
 
 
@@ -116,7 +117,7 @@ def columns_of_stock(handed: Handed, seen: Any, config: Any) -> Columns:
     elif name in OF_VERL:
         columns["recipe"] = OF_VERL[name]
     if name == "gae" and handed.values is not None:
-        columns["values"] = handed.values[rows]
+        columns["values"], columns["returns"] = handed.values[rows], padded(seen["returns"])[0][rows]
     return columns
 
 

@@ -66,8 +66,8 @@ def estimator(name: str, make: Make) -> Estimator:
             returns = ledger.steps.to_tokens(ledger.credit + ledger.value)
         if handed is not None:
             handed.ledger, handed.laid = ledger, laid
-        mask = response_mask.to(token_level_rewards.dtype)
-        return laid.back(ledger.advantage) * mask, laid.back(returns) * mask
+        kept = response_mask.bool()
+        return torch.where(kept, laid.back(ledger.advantage), 0), torch.where(kept, laid.back(returns), 0)
 
     return compute
 
