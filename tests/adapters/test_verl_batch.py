@@ -7,6 +7,7 @@ import torch
 
 from apportion import InputError
 from apportion.adapters.verl.batch import laid_alone, paid_by_token, paid_in_sum, turns_of
+from apportion.adapters.verl.rewards import carried
 from apportion.adapters.verl.sessions import laid_as_handed
 from verl_queue import handed_from, output
 
@@ -40,6 +41,12 @@ def test_a_reward_that_is_no_number_means_not_scored_and_leaves_the_others_alone
     assert (
         float(rollouts.outcome[1] + (0 if rollouts.step_rewards is None else rollouts.step_rewards.flat.sum())) == 1.5
     )
+
+
+def test_a_reward_that_is_no_number_early_in_an_answer_leaves_it_without_step_rewards():
+    rollouts = alone([[float("nan"), 0.0, 1.0], [0.0, 0.5, 1.0]], [[1, 1, 1]] * 2, ["p", "p"]).rollouts
+    assert rollouts.votes.tolist() == [False, True]
+    assert rollouts.step_rewards.rows() == [(0.0, 0.0, 0.0), (0.0, 0.5, 0.0)]
 
 
 def test_rows_of_padding_are_left_out_and_get_zeros_back():
@@ -102,6 +109,14 @@ def test_rows_that_verl_filled_a_batch_up_with_are_left_out():
     assert laid_as_handed(only.scores, only, paid_by_token) is None
 
 
+def test_an_answer_in_which_nothing_was_sampled_keeps_its_score_and_has_no_vote():
+    handed = handed_from([output("p_0_0", "ab", mask=[0, 0], score=1.0), output("p_1_0", "ab", score=0.5)])
+    rollouts = laid_as_handed(handed.scores, handed, paid_by_token).rollouts
+    assert rollouts.outcome.tolist() == [1.0, 0.5]
+    assert rollouts.votes.tolist() == [False, True]
+    assert rollouts.step_rewards is None
+
+
 def test_text_is_spelled_with_a_place_for_every_token_when_it_is_asked_for():
     handed = handed_from([output("p_0_0", "a\nb"), output("p_0_1", "c", prompt="d")])
     assert laid_as_handed(handed.scores, handed, paid_by_token).rollouts.texts == (None,)
@@ -118,6 +133,22 @@ def test_step_rewards_of_the_reward_function_stand_beside_its_outcome():
     assert rollouts.outcome.tolist() == [0.5, 0.25]
     assert rollouts.step_rewards.rows() == [(0.25, 0.75), None]
     assert rollouts.step_values.rows() == [(0.5, 1.0), None]
+
+
+def test_what_the_reward_manager_carries_is_what_arrives():
+    rows = [
+        output(key, "a\nb", score=came["reward_score"], info=came["reward_extra_info"])
+        for key, came in (
+            ("p_0_0", carried([0.25, 0.5])),
+            ("p_1_0", carried(1.0)),
+            ("p_2_0", carried({"score": 0.5, "step_values": [0.5, 0.25]})),
+        )
+    ]
+    handed = handed_from(rows)
+    rollouts = laid_as_handed(handed.scores, handed, paid_by_token).rollouts
+    assert rollouts.outcome.tolist() == [0.0, 1.0, 0.5]
+    assert rollouts.step_rewards.rows() == [(0.25, 0.5), None, None]
+    assert rollouts.step_values.rows() == [None, None, (0.5, 0.25)]
 
 
 def test_step_rewards_beside_a_kl_penalty_in_the_reward_are_refused():

@@ -46,6 +46,10 @@ def test_dr_grpo_is_the_outcome_over_the_mean_of_the_group_and_returns_are_the_o
     assert returns.tolist() == [[1.0, 1.0], [0.0, 0.0]]
 
 
+def test_the_outcome_of_a_whole_answer_is_the_sum_of_its_rewards():
+    assert call("reinforce", [[0.25, 0.5, 1.0]], [[1, 0, 1]], ["p"])[0].tolist() == [[1.75, 0.0, 1.75]]
+
+
 def test_credit_is_silent_on_what_a_tool_said():
     advantages, _ = call("rloo", [[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]], [[1, 0, 1], [1, 0, 1]], ["p", "p"])
     assert advantages.tolist() == [[1.0, 0.0, 1.0], [-1.0, 0.0, -1.0]]

@@ -65,7 +65,7 @@ def estimator(name: str, make: Make) -> Estimator:
             ledger = apportion(laid.rollouts, recipe)
             returns = ledger.steps.to_tokens(ledger.credit + ledger.value)
         if handed is not None:
-            handed.ledger, handed.laid = ledger, laid
+            handed.ledger = ledger
         kept = response_mask.bool()
         return torch.where(kept, laid.back(ledger.advantage), 0), torch.where(kept, laid.back(returns), 0)
 

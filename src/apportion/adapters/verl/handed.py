@@ -16,7 +16,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from apportion.adapters.verl.batch import Laid
 from apportion.errors import InputError
 from apportion.ledger import Ledger
 from apportion.rollouts.scores import Row as Score
@@ -32,7 +31,7 @@ class Handed:
     prompt_tokens, response_tokens: True where a token is. mask: sampled by the policy, before any rejection.
     scores: as the reward manager gave them. keys: `PROMPT_SESSION_OUTPUT` of each row.
     padding: rows that verl added to fill its mini-batches. tokenizer: None = no text is asked for.
-    ledger, laid: what an estimator made of it, once it has, and where the ledger's token grid belongs.
+    ledger: what an estimator made of it, once it has.
     """
 
     prompts: Int[Tensor, "B P"]
@@ -51,7 +50,6 @@ class Handed:
     tokenizer: Any = None
     wants_text: bool = False
     ledger: Ledger | None = None
-    laid: Laid | None = None
 
 
 _HELD: ContextVar[Handed | None] = ContextVar("apportion_handed", default=None)

@@ -47,7 +47,7 @@ def laid_as_handed(rewards: Float[Tensor, "B R"], handed: Handed, pay: Pay) -> L
     device, width = rewards.device, handed.prompts.shape[1]
     rows, owner = torch.tensor(sessions.rows, device=device), torch.tensor(sessions.owner, device=device)
     valid = torch.cat([handed.prompt_tokens, handed.response_tokens], 1)[rows]
-    mask = functional.pad(handed.mask & handed.response_tokens, (width, 0))[rows]
+    mask = functional.pad(handed.mask, (width, 0))[rows]
     rollouts = Rollouts(
         tokens=torch.cat([handed.prompts, handed.responses], 1)[rows],
         rollout_of=torch.where(valid, owner.unsqueeze(1), -1),
