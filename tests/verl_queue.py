@@ -8,6 +8,10 @@ from pathlib import Path
 import torch
 
 LETTERS = "abcdefgh\n"
+REJECTION = [
+    "algorithm.rollout_correction.rollout_rs=token_k1",
+    "algorithm.rollout_correction.rollout_rs_threshold='0.5_2.0'",
+]
 
 
 class Spelling:
@@ -87,10 +91,10 @@ def config_of(*overrides):
 
 def trainer_of(mode, *overrides):
     """A trainer with verl's own methods, up to the point where it would start workers on GPUs."""
-    from verl.trainer.ppo.v1 import get_trainer_cls
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        from verl.trainer.ppo.v1 import get_trainer_cls
+
         trainer = get_trainer_cls(mode)(config_of(f"trainer.v1.trainer_mode={mode}", *overrides))
     trainer.tokenizer, trainer.global_steps = Spelling(), 1
     return trainer
@@ -126,3 +130,37 @@ def handed_from(outputs, padding=()):
     handed = handed_of(data, list(rows), [{"is_padding": key in padding} for key in rows])
     handed.tokenizer = Spelling()
     return handed
+
+
+def run_trainer(monkeypatch, mode, outputs, *overrides, padding=()):
+    """What a trainer of verl writes back for its actor, and its queue."""
+    import transfer_queue
+
+    queue = Queue(outputs)
+    for name in ("kv_batch_get", "kv_batch_put"):
+        monkeypatch.setattr(transfer_queue, name, getattr(queue, name))
+    trainer_of(mode, *overrides)._compute_advantage(queue.meta(padding=padding), {})
+    return queue
+
+
+def critic_batch():
+    return [
+        output("p_0_0", "abcdef", mask=[1, 1, 0, 0, 1, 1], score=1.0, values=[0.5, 0.25, 9.0, 9.0, 0.75, 0.5]),
+        output("p_1_0", "abcd", score=0.25, values=[0.5, 0.5, 0.125, 0.25]),
+        output("q_0_0", "abc", mask=[1, 0, 1], values=[0.25, -7.0, 0.75]),
+    ]
+
+
+def on_actions(queue, name):
+    rows = queue.rows.values()
+    return torch.cat([row[name][row["response_mask"].bool()] for row in rows])
+
+
+def rejected(with_values=False):
+    """Two answers whose last token the training policy no longer believes in; the first was right."""
+    rows = [
+        output(f"p_{n}_0", "abc", score=s, values=[0.5] * 3 if with_values else None) for n, s in enumerate((1.0, 0.0))
+    ]
+    for _, row in rows:
+        row["old_log_probs"] = torch.tensor([-0.5, -0.5, -3.0])
+    return rows
