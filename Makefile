@@ -6,6 +6,7 @@ PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
 SERVER := .venv-server
+VERL := .venv-verl
 READY := .venv/.ready
 INSTALL := pip install -q -c constraints.txt -e '.[train,lora,fast,server,parquet,gym,test,dev]'
 
@@ -13,7 +14,7 @@ INSTALL := pip install -q -c constraints.txt -e '.[train,lora,fast,server,parque
 LINKS = links=$$($(BIN)/pip config list | sed -n "s/.*find-links='\(.*\)'/\1/p" | head -n 1); \
 	if [ -n "$$links" ]; then export UV_FIND_LINKS="$$links"; fi;
 
-.PHONY: help train test test-trl test-server lint types floors mutants clean
+.PHONY: help train test test-trl test-verl test-server lint types floors mutants clean
 .DEFAULT_GOAL := help
 
 help: ## Show these targets
@@ -51,6 +52,13 @@ test-server: $(READY) ## Run the tests against a real vLLM, in an environment of
 	HF_HUB_OFFLINE=1 APPORTION_SERVER_PYTHON=$(SERVER)/bin/python APPORTION_SERVER_MODEL=$(SERVER)/model \
 	$(BIN)/pytest -m server $(ARGS)
 
+test-verl: $(READY) ## Run the tests inside verl, in an environment of its own (1.5 GB)
+	$(PYTHON) -m venv --clear $(VERL)
+	@links=$$($(BIN)/pip config list | sed -n "s/.*find-links='\(.*\)'/\1/p" | head -n 1); \
+	if [ -n "$$links" ]; then export UV_FIND_LINKS="$$links"; else export UV_TORCH_BACKEND=cpu; fi; \
+	VIRTUAL_ENV=$(VERL) $(BIN)/uv pip install -q --no-deps -r requirements-verl.txt -e .
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VERL)/bin/pytest tests/adapters/verl $(ARGS)
+
 lint: $(READY) ## Check style and formatting
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -65,6 +73,6 @@ mutants: $(READY) ## Break the code one line at a time; the tests must notice
 	$(BIN)/python tools/mutants.py $(ARGS)
 
 clean: ## Remove the environment and all caches
-	rm -rf .venv $(SERVER) build dist src/*.egg-info
+	rm -rf .venv $(SERVER) $(VERL) build dist src/*.egg-info
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests -name __pycache__ -type d -exec rm -rf {} +

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import warnings
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from torch import Tensor
 from transformers import TrainerCallback
 
 from apportion import files, recipes
+from apportion.adapters.columns import write_columns
 from apportion.adapters.trl.losses import Part, loss_columns
 from apportion.adapters.trl.recipes import grpo
 from apportion.errors import InputError
@@ -146,16 +146,6 @@ class LedgerCallback(TrainerCallback):
             write()
         except (InputError, OSError) as error:
             warnings.warn(f"not written down, training goes on: {error}", stacklevel=3)
-
-
-def write_columns(path: Path, columns: dict[str, Any]) -> None:
-    """Write columns so that `apportion lint` reads them."""
-    import numpy
-
-    content = io.BytesIO()
-    arrays: dict[str, Any] = {name: numpy.asarray(column) for name, column in columns.items()}
-    numpy.savez(content, **arrays)
-    files.write_atomically(path, content.getvalue())
 
 
 def _summed(rollouts: Rollouts) -> Tensor:
