@@ -110,7 +110,13 @@ def test_continuations_that_could_not_be_scored_are_left_out_of_the_mean() -> No
     assert values.tolist() == [[pytest.approx(2 / 3)]]
 
 
-def test_a_prefix_without_any_scored_continuation_is_refused_by_group() -> None:
+def test_a_prefix_without_any_scored_continuation_takes_the_value_before_it() -> None:
+    with pytest.warns(UserWarning, match="of 1 of 2 prefixes no continuation could be scored"):
+        values, _ = values_of([rollout(1, 2)], {(7,): [1.0, 0.0], (7, 1): [None, None]})
+    assert values.tolist() == [[0.5, 0.5]]
+
+
+def test_where_no_continuation_at_all_could_be_scored_the_group_is_named() -> None:
     with pytest.raises(InputError, match="group 'g': none of 2 continuations"):
         values_of([rollout(1)], {(7,): [None, None]})
 

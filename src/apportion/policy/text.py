@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 REPLACEMENT = "\ufffd"
+LONGEST = 4
+"""Bytes, and so tokens, of a character at most; what is no character by then never becomes one."""
 
 
 def encode(tokenizer: Any, prompt: str) -> list[int]:
@@ -57,7 +59,8 @@ class Speller:
         for now in range(len(ids)):
             before = self._decode(ids[start:pending])
             grown = self._decode(ids[start : now + 1])
-            unfinished = grown.endswith(REPLACEMENT) and now + 1 < len(ids)
+            whole = now + 1 == len(ids) or now + 1 - pending >= LONGEST
+            unfinished = grown.endswith(REPLACEMENT) and not whole
             pieces.append("" if unfinished else grown[len(before) :])
             if not unfinished:
                 start, pending = pending, now + 1

@@ -92,7 +92,8 @@ class MonteCarlo:
     def estimate(self, rollouts: Rollouts, steps: StepMap, progress: Progress | None = None) -> Estimates:
         """Value the steps of every rollout that has a vote.
 
-        Raises InputError where no continuation of a prefix could be scored, or a score lies outside the span.
+        Raises InputError where no continuation at all could be scored, or a score lies outside the span. Warns of
+        prefixes of which none could be: they take their neighbours' values.
         """
         return _Estimation(self, rollouts, steps, progress or (lambda spending: None)).run()
 
@@ -193,19 +194,35 @@ class _Estimation:
                 values[n, len(row)] = self.rollouts.outcome[n]
         return values
 
+    def _unscored(self) -> Bool[Tensor, "N L"]:
+        """Prefixes that were continued, and of which nothing could be scored."""
+        without = [prefix for prefix, count in self.drawn.items() if count and not self._estimate(prefix).count]
+        if without and len(without) == len(self.drawn):
+            raise InputError(
+                f"group {without[0].group!r}: none of {self.drawn[without[0]]} continuations of a prefix could be "
+                "scored, nor any of another prefix"
+            )
+        if without:
+            warnings.warn(
+                f"of {len(without)} of {len(self.drawn)} prefixes no continuation could be scored; their values are "
+                "their neighbours'",
+                stacklevel=5,
+            )
+        missing, found = set(without), torch.zeros_like(self.there)
+        for n, row in enumerate(self.before):
+            for k, prefix in enumerate(row):
+                found[n, k] = prefix in missing
+        return found
+
     def _estimates(self) -> Estimates:
         known = self._values(settled=False)
+        known[self._unscored()] = float("nan")
         known[~self.which, 1:] = float("nan")
         values = torch.where(self.there, self.source.boundaries.fill(known), 0)[:, :-1]
         error, count = torch.full(values.shape, float("nan")).double(), torch.zeros(values.shape, dtype=torch.int64)
         for n, row in enumerate(self.before):
             for k, prefix in enumerate(row):
                 found = self._estimate(prefix)
-                if self.drawn.get(prefix) and not found.count:
-                    raise InputError(
-                        f"group {prefix.group!r}: none of {self.drawn[prefix]} continuations of a prefix "
-                        "could be scored"
-                    )
                 if not known[n, k].isnan():
                     error[n, k], count[n, k] = found.error, found.count
         device = self.rollouts.tokens.device

@@ -27,7 +27,9 @@ def test_the_example_credits_lines_and_its_batches_pass_lint(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr[-3000:]
     watch = tmp_path / "trl-lines" / "watch"
     rows = [json.loads(line) for line in (watch / "lint.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == [0, 0, 2, 2]
+    assert [row["batch"] for row in rows] == [
+        f"{kind}/step-{step:06d}" for step in (0, 2) for kind in ("batches", "losses")
+    ]
     assert not any(row["broken"] for row in rows)
     answers = read_answers(watch / "ledgers" / "step-000002.jsonl")
     assert all(len(answer.steps["credit"] or []) > 1 for answer in answers)

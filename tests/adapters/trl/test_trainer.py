@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 
@@ -15,7 +17,9 @@ pytest.importorskip("trl", reason="TRL is not installed: make test-trl")
 import trl
 
 from apportion import InputError, recipes
-from apportion.adapters.trl import Continuations
+from apportion.adapters.trl import Continuations, GRPOTrainer
+from apportion.adapters.trl.recipes import recipe_called, refuse_values
+from apportion.policy.server_connection import Endpoint
 from apportion.steps import splitters
 from trl_runs import DATA, MARKS, answering, correct, said, scored, trainer
 
@@ -118,7 +122,14 @@ class Judge:
         return [[0.5, 0.25]] * len(completions)
 
 
-@pytest.mark.parametrize("function", [pytest.param(later, id="function"), pytest.param(Judge(), id="object")])
+AWAITED = [
+    pytest.param(later, id="function"),
+    pytest.param(Judge(), id="object"),
+    pytest.param(partial(later, scale=1.0), id="partial"),
+]
+
+
+@pytest.mark.parametrize("function", AWAITED)
 def test_a_reward_function_may_be_awaited(function: Any, tmp_path: Path) -> None:
     host = trainer(tmp_path, function, recipe=LINES, rollout_func=answering(TWO_LINES))
     assert scored(host, 4)["advantages"].tolist() == [[0.5] * 3 + [0.25] * 4] * 4
@@ -213,7 +224,75 @@ def test_the_logs_of_trl_tell_the_advantages_that_it_trained_on(tmp_path: Path) 
     }
 
 
+def test_what_is_no_recipe_and_no_source_of_values_is_refused() -> None:
+    with pytest.raises(InputError, match="recipe must be a name, a Recipe or None, got function"):
+        recipe_called(recipes.rloo)
+    with pytest.raises(InputError, match=r"values must be Continuations\(\.\.\.\) or a function, got int"):
+        refuse_values(recipes.vineppo(), 4)
+
+
+class Tenfold(GRPOTrainer):
+    """A trainer of a user's own."""
+
+    def _calculate_rewards(self, *asked: Any) -> torch.Tensor:
+        return 10 * super()._calculate_rewards(*asked)
+
+
+def some(completions: list[str], **more: Any) -> list[float]:
+    return [1.0, 0.0, 0.0, 0.0]
+
+
+def test_rewards_of_a_subclass_are_what_is_credited(tmp_path: Path) -> None:
+    host = trainer(tmp_path, some, made_by=Tenfold, recipe="dr_grpo", rollout_func=answering([("A1", True)]))
+    assert scored(host, 4)["advantages"][:, 0].tolist() == [7.5, -2.5, -2.5, -2.5]
+
+
+def test_reward_functions_stay_the_objects_that_they_were(tmp_path: Path) -> None:
+    host = trainer(tmp_path, some, recipe="reinforce", rollout_func=answering([("A1", True)]))
+    assert host.reward_funcs == [some]
+    host.reward_funcs[0] = lambda **more: [0.25] * 4
+    assert scored(host, 4)["advantages"][:, 0].tolist() == [0.25] * 4
+
+
+NUMBERS = [
+    pytest.param(lambda **more: iter([1, True, None, float("nan")]), id="any iterable"),
+    pytest.param(lambda **more: torch.tensor([1.0, 1.0, math.nan, math.nan]), id="tensor"),
+    pytest.param(lambda **more: [torch.tensor(1.0), numpy.float32(1), None, None], id="tensors of one number"),
+    pytest.param(lambda **more: [[torch.tensor(1)], numpy.ones(1), None, None], id="lists and arrays"),
+]
+
+
+@pytest.mark.parametrize("function", NUMBERS)
+def test_numbers_may_come_in_many_forms(function: Any, tmp_path: Path) -> None:
+    function.__name__ = "function"
+    host = trainer(tmp_path, function, recipe="reinforce", rollout_func=answering([("A1", True)]))
+    assert scored(host, 4)["advantages"][:, 0].tolist() == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_a_dataset_cannot_have_the_name_of_what_functions_are_told(tmp_path: Path) -> None:
+    host = trainer(tmp_path)
+    host.model.train()
+    with pytest.raises(InputError, match="the dataset has a column `step_texts`"):
+        host._generate_and_score_completions([{**DATA[0], "step_texts": "x"}] * 4)
+
+
 REFUSED = [
+    pytest.param({"recipe": None, "values": Continuations()}, "`values` would do nothing", id="values for TRL's own"),
+    pytest.param({"recipe": "ppo", "values": Continuations()}, "bootstraps answers that were cut off", id="ppo"),
+    pytest.param(
+        {
+            "recipe": "vineppo",
+            "values": Continuations(server=Endpoint("http://127.0.0.1:1/v1", "m")),
+            "top_k": 5,
+        },
+        "would be another policy's",
+        id="a server that samples otherwise",
+    ),
+    pytest.param(
+        {"recipe": "vineppo", "values": Continuations(), "max_completion_length": None},
+        "needs max_completion_length",
+        id="no end",
+    ),
     pytest.param({"recipe": "vinepo"}, "did you mean 'vineppo'", id="unknown recipe"),
     pytest.param({"recipe": "vineppo"}, "pass values=Continuations", id="no values"),
     pytest.param({"values": Continuations()}, "works its values out itself", id="values for nothing"),
@@ -239,7 +318,9 @@ def test_settings_that_contradict_each_other_are_refused(asked: dict[str, Any], 
 
 BROKEN = [
     pytest.param("no list", "'broken' must return a list", id="text"),
-    pytest.param([["good"]] * 4, "'broken', answer 0, entry 0: expected a number", id="text in a list"),
+    pytest.param([["good"]] * 4, "'broken', answer 0, entry 0: expected a finite number", id="text in a list"),
+    pytest.param([math.inf] * 4, "'broken', answer 0: expected a finite number.*got inf", id="infinite"),
+    pytest.param([[0.5, math.nan]] * 4, "'broken', answer 0, entry 1: expected a finite", id="NaN in a list"),
     pytest.param([[0.5] * 3] * 4, "3 step rewards came, which fits neither its 2 steps nor its 7", id="wrong count"),
 ]
 

@@ -105,7 +105,10 @@ def test_what_scores_steps_cannot_judge_continuations(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        pytest.param({"samples": 0}, "at least 1 sample", id="no samples"),
+        pytest.param({"samples": 0}, "samples=0\\): expected a whole number from 1 on", id="no samples"),
+        pytest.param({"samples": True}, "samples=True", id="no number"),
+        pytest.param({"budget": -1}, "budget=-1", id="negative budget"),
+        pytest.param({"samples": 3, "error": 0.2}, "give `samples` or `error`", id="both"),
         pytest.param({"error": 0.7}, "standard error", id="too large an error"),
         pytest.param({"boundaries": "evry"}, "did you mean 'every'", id="unknown boundaries"),
     ],
@@ -119,3 +122,30 @@ def test_to_an_error_prefixes_get_as_many_as_they_take(tmp_path: Path) -> None:
     torch.manual_seed(0)
     host = trainer(tmp_path, recipe="vineppo", values=Continuations(error=0.25, boundaries="every"))
     assert bool(scored(host, 8)["advantages"].any())
+
+
+def test_continuations_are_judged_in_lots_of_what_trl_samples(tmp_path: Path) -> None:
+    lots: list[int] = []
+
+    def counted(completions: list[str], **more: Any) -> list[float]:
+        lots.append(len(completions))
+        return [0.5] * len(completions)
+
+    host = trainer(tmp_path, counted, recipe="vineppo", values=Continuations(samples=6))
+    scored(host, 8)
+    assert len(lots) > 3
+    assert max(lots) == 16
+
+
+def test_a_judge_who_fails_now_and_then_ends_no_training(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def flaky(prompts: list[str], completions: list[str], **more: Any) -> list[float | None]:
+        asked.extend(completions)
+        scores = correct(prompts, completions, **more)
+        return [None if len(asked) > 8 and n % 3 == 0 else score for n, score in enumerate(scores)]
+
+    host = trainer(tmp_path, flaky, recipe="vineppo", values=Continuations(samples=1))
+    with pytest.warns(UserWarning, match="no continuation could be scored"):
+        output = scored(host, 8)
+    assert bool(output["advantages"].isfinite().all())

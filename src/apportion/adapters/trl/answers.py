@@ -112,6 +112,7 @@ def with_values(rows: Sequence[Rollout], given: Any, counts: Sequence[tuple[int,
     counts: steps and sampled tokens of each. ends: one value more is wanted, of the state after the last token.
     Raises InputError for another count of values, or what is no number.
     """
+    given = given.tolist() if hasattr(given, "tolist") else given
     if not isinstance(given, list | tuple) or len(given) != len(rows):
         came = f"{len(given)} entries" if isinstance(given, list | tuple) else type(given).__name__
         raise InputError(
@@ -131,7 +132,10 @@ def _with_values(row: Rollout, given: Any, counts: tuple[int, int], ends: bool) 
             f"the value function, answer {row.id}: expected {counts[0]} values, one before each step, or {counts[1]}, "
             f"one before each sampled token{more}; got {came}"
         )
-    numbers = tuple(float(value) for value in values)
+    try:
+        numbers = tuple(float(value) for value in values)
+    except (TypeError, ValueError):
+        raise InputError(f"the value function, answer {row.id}: every value must be a number, got {values!r}") from None
     return replace(row, step_values=numbers[:-1], end_value=numbers[-1]) if ends else replace(row, step_values=numbers)
 
 

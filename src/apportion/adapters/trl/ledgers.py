@@ -48,8 +48,8 @@ class Credited:
 
     def columns(self) -> dict[str, Any]:
         """What `apportion lint` checks, on the grid of completions."""
-        pairs = zip(self.rollouts.rows(), self.prompts, strict=True)
-        masks = [torch.tensor(list(row.action_mask)[prompt:]) for row, prompt in pairs]
+        pairs, sampled = zip(self.rollouts.places(), self.prompts, strict=True), self.rollouts.action_mask.flatten()
+        masks = [sampled[place[prompt:]] for place, prompt in pairs]
         wide = [advantage.reshape(-1) for advantage in self.advantages]
         width = max(len(column) for column in (*masks, *wide))
 
@@ -90,10 +90,12 @@ class LedgerCallback(TrainerCallback):
     """
 
     def __init__(self, folder: str | Path, every: int = 10) -> None:
-        if every < 1:
-            raise InputError(f"every n-th step is written down, n must be at least 1, {every} was asked for")
+        if type(every) is not int or every < 1:
+            raise InputError(f"every n-th step is written down; n must be a whole number from 1 on, got {every!r}")
         self.folder, self.every = Path(folder), every
         self._parts: list[Part] = []
+        self._batches = 0  # of this step
+        self._seen = False
 
     def wants(self, step: int) -> bool:
         """Whether the batch of a step, counted from 0, is written down."""
@@ -101,10 +103,12 @@ class LedgerCallback(TrainerCallback):
 
     def credited(self, batch: Credited, *, main: bool) -> None:
         """Take a batch as it goes into the loss. main: whether this process is the one that writes."""
-        self._parts = []
+        more = f"-{self._batches}" if self._batches else ""  # a step may generate several times
+        self._batches, self._seen = self._batches + 1, True
         if main:
-            self._told(lambda: files.write_rows(self._path("ledgers", batch.step, "jsonl"), batch.rows()))
-            self._lint("batches", batch.step, batch.columns())
+            name = f"step-{batch.step:06d}{more}"
+            self._told(lambda: files.write_rows(self._folder("ledgers") / f"{name}.jsonl", batch.rows()))
+            self._told(lambda: self._lint("batches", name, batch.columns()))
 
     def took_loss(self, part: Part) -> None:
         """Take what the loss made of one micro-batch of this process."""
@@ -118,23 +122,26 @@ class LedgerCallback(TrainerCallback):
         if self.wants(step):
             everything = gather_object(parts)
             if state.is_world_process_zero and everything:
-                self._lint("losses", step, loss_columns(everything, args))
-        self._parts = []
+                name = f"step-{step:06d}"
+                self._told(lambda: self._lint("losses", name, loss_columns(everything, args)))
+        if not self._seen:
+            warnings.warn("LedgerCallback sees nothing: the trainer is not apportion.adapters.trl's", stacklevel=2)
+        self._parts, self._batches, self._seen = [], 0, True
 
-    def _lint(self, kind: str, step: int, columns: dict[str, Any]) -> None:
-        self._told(lambda: write_columns(self._path(kind, step, "npz"), columns))
+    def _lint(self, kind: str, name: str, columns: dict[str, Any]) -> None:
+        write_columns(self._folder(kind) / f"{name}.npz", columns)
         findings = lint(columns)
         broken = [found for found in findings if found.verdict == "broken"]
-        row = {"step": step, "batch": kind, "held": sum(found.verdict == "holds" for found in findings)}
+        row = {"batch": f"{kind}/{name}", "held": sum(found.verdict == "holds" for found in findings)}
         row |= {"broken": {found.code: str(found) for found in broken}}
-        self._told(lambda: self._append(row))
+        self._append(row)
         for found in broken:
-            warnings.warn(f"step {step}, {kind}: {found}", stacklevel=2)
+            warnings.warn(f"{kind}/{name}: {found}", stacklevel=2)
 
-    def _path(self, kind: str, step: int, ending: str) -> Path:
+    def _folder(self, kind: str) -> Path:
         folder = self.folder / kind
         folder.mkdir(parents=True, exist_ok=True)
-        return folder / f"step-{step:06d}.{ending}"
+        return folder
 
     def _append(self, row: Row) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -145,8 +152,9 @@ class LedgerCallback(TrainerCallback):
         try:
             write()
         except (InputError, OSError) as error:
-            warnings.warn(f"not written down, training goes on: {error}", stacklevel=3)
+            warnings.warn(f"not written down or checked, training goes on: {error}", stacklevel=3)
 
 
 def _summed(rollouts: Rollouts) -> Tensor:
-    return torch.tensor([sum(row.step_rewards or ()) for row in rollouts.rows()], dtype=rollouts.outcome.dtype)
+    totals = [sum(row.step_rewards or ()) for row in rollouts.scored_rows()]
+    return torch.tensor(totals, dtype=rollouts.outcome.dtype)

@@ -62,8 +62,10 @@ def loss_columns(parts: Sequence[Part], args: Any) -> dict[str, Any]:
 
 def _reduction(columns: dict[str, Any], parts: Sequence[Part], args: Any) -> dict[str, Any]:
     """Losses of tokens, and what became of them; nothing where TRL's loss is more than clipped ratios."""
+    cut = args.loss_type == "dapo" and args.steps_per_generation != args.gradient_accumulation_steps
     plain = (
         args.loss_type in REDUCTIONS
+        and not cut  # TRL divides by the mean count of the generation batch, of which a step has but a part
         and args.beta == 0
         and not args.use_vllm
         and not args.entropy_coef

@@ -7,8 +7,10 @@ from functools import partial
 from typing import Any
 
 from apportion import normalise, recipes
+from apportion.adapters.trl.values import Continuations
 from apportion.errors import InputError
 from apportion.ledger import Recipe
+from apportion.rewards.mixing import Bootstrapped
 from apportion.steps import splitters
 from apportion.values.baselines import given
 
@@ -16,18 +18,26 @@ grpo = replace(recipes.grpo(), normalise=partial(normalise.group_std_plus, eps=1
 """As TRL works it out: advantage = (reward - mean) / (std + 1e-4)."""
 
 
-def recipe_called(recipe: str | Recipe | None) -> Recipe | None:
-    """The recipe of that name; `grpo` is TRL's own, to the last digit. Raises InputError for an unknown name."""
-    if not isinstance(recipe, str):
-        return recipe
-    return grpo if recipe == "grpo" else recipes.by_name(recipe)
+def recipe_called(recipe: object) -> Recipe | None:
+    """The recipe of that name, or as it is; `grpo` is TRL's own, to the last digit.
 
-
-def refuse_conflicts(recipe: Recipe, args: Any, values: object | None) -> None:
-    """Raise InputError for a setting of TRL that would do nothing, or would undo the recipe.
-
-    values: where values come from; None = nowhere.
+    Raises InputError for an unknown name, or what is no recipe.
     """
+    if isinstance(recipe, str):
+        return grpo if recipe == "grpo" else recipes.by_name(recipe)
+    if recipe is None or isinstance(recipe, Recipe):
+        return recipe
+    raise InputError(f"recipe must be a name, a Recipe or None, got {type(recipe).__name__} {recipe!r}")
+
+
+def refuse_values(recipe: Recipe | None, values: object | None) -> None:
+    """Raise InputError where a recipe lacks values, or would not look at them."""
+    if recipe is None:
+        if values is not None:
+            raise InputError("recipe=None leaves TRL's advantages alone, so `values` would do nothing; leave it out")
+        return
+    if values is not None and not isinstance(values, Continuations) and not callable(values):
+        raise InputError(f"values must be Continuations(...) or a function, got {type(values).__name__}")
     if recipe.value is given and values is None:
         raise InputError(
             f"recipe {recipe.name!r} takes the values of steps as given: pass values=Continuations(...) for "
@@ -37,6 +47,15 @@ def refuse_conflicts(recipe: Recipe, args: Any, values: object | None) -> None:
         raise InputError(
             f"recipe {recipe.name!r} works its values out itself, so `values` would do nothing; leave it out"
         )
+    if isinstance(recipe.reward, Bootstrapped) and isinstance(values, Continuations):
+        raise InputError(
+            f"recipe {recipe.name!r} bootstraps answers that were cut off from a value behind their last token, which "
+            "Continuations does not estimate; give a function for `values`, or take recipe 'vineppo'"
+        )
+
+
+def refuse_conflicts(recipe: Recipe, args: Any) -> None:
+    """Raise InputError for a setting of TRL that would do nothing, or would undo the recipe."""
     scaling = args.scale_rewards
     if scaling == "batch" or (scaling == "none" and recipe.normalise is not normalise.none):
         raise InputError(

@@ -6,8 +6,8 @@ step or one a sampled token; TRL is given its sum, for its logs, and the list go
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from numbers import Real
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from trl.trainer.utils import is_async_callable
 
 from apportion.errors import InputError
 
@@ -34,7 +35,7 @@ def heard(function: Callable[..., Any], name: str, keep: Callable[[Lists], None]
         keep([entry if isinstance(entry, tuple) else None for entry in entries])
         return [sum(entry) if isinstance(entry, tuple) else entry for entry in entries]
 
-    if _is_async(function):
+    if is_async_callable(function):
 
         @wraps(function)
         async def later(**asked: Any) -> list[float | None]:
@@ -98,31 +99,27 @@ def on_sampled(scores: tuple[float, ...] | None, sampled: Sequence[bool], answer
     return tuple(score for score, own in zip(scores, sampled, strict=True) if own)
 
 
-def _is_async(function: Callable[..., Any]) -> bool:
-    """Whether it, or the `__call__` of an object that is called like one, is awaited."""
-    called = function if inspect.isroutine(function) else type(function).__call__
-    return inspect.iscoroutinefunction(called)
-
-
 def _as_list(returned: Any, expected: str) -> list[Any]:
     if hasattr(returned, "tolist"):
         returned = returned.tolist()
-    if not isinstance(returned, list | tuple):
+    if not isinstance(returned, Iterable) or isinstance(returned, str | bytes | Mapping):
         raise InputError(f"{expected}, it returned {type(returned).__name__}")
     return list(returned)
 
 
 def _entry(reward: Any, place: str) -> float | tuple[float, ...] | None:
-    if reward is None:
-        return None
+    """A number, a list, or None; NaN too is none, as in TRL."""
     if hasattr(reward, "tolist"):
         reward = reward.tolist()
     if isinstance(reward, list | tuple):
-        return tuple(_number(number, f"{place}, entry {k}") for k, number in enumerate(reward))
-    return _number(reward, place)
+        return tuple(_finite(number, f"{place}, entry {k}") for k, number in enumerate(reward))
+    return None if reward is None or reward != reward else _finite(reward, place)
 
 
-def _number(entry: Any, place: str) -> float:
-    if not isinstance(entry, Real):
-        raise InputError(f"{place}: expected a number, a list of numbers or None, got {type(entry).__name__}")
+def _finite(entry: Any, place: str) -> float:
+    if hasattr(entry, "tolist"):
+        entry = entry.tolist()
+    if not isinstance(entry, Real) or not math.isfinite(entry):
+        came = f"{entry:g}" if isinstance(entry, Real) else type(entry).__name__
+        raise InputError(f"{place}: expected a finite number, a list of them or None, got {came}")
     return float(entry)

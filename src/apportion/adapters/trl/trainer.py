@@ -20,9 +20,10 @@ from apportion.adapters.trl import answers
 from apportion.adapters.trl.answers import Generated
 from apportion.adapters.trl.ledgers import Credited, LedgerCallback
 from apportion.adapters.trl.losses import part_of
-from apportion.adapters.trl.recipes import recipe_called, refuse_conflicts
+from apportion.adapters.trl.recipes import recipe_called, refuse_conflicts, refuse_values
 from apportion.adapters.trl.rewards import Lists, heard, on_sampled, outcomes, step_rewards
 from apportion.adapters.trl.values import Continuations, Shared, engine_of, refuse_what_cannot_be_continued
+from apportion.errors import InputError
 from apportion.ledger import Ledger, Recipe, apportion
 from apportion.policy.text import Speller
 from apportion.rewards.mixing import Bootstrapped
@@ -61,6 +62,9 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
     Raises InputError for settings that contradict each other, and LawError where a law of the recipe does not hold.
     """
 
+    reward_funcs: list[Any]
+    _calculate_rewards: Callable[..., Tensor]
+
     def __init__(
         self,
         *args: Any,
@@ -68,31 +72,26 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         values: Continuations | ValueFunction | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(*args, **kwargs)
         self.recipe, self.values = recipe_called(recipe), values
+        refuse_values(self.recipe, values)
+        super().__init__(*args, **kwargs)
         if self.recipe is not None:
-            refuse_conflicts(self.recipe, self.args, values)
+            refuse_conflicts(self.recipe, self.args)
         if isinstance(values, Continuations):
-            refuse_what_cannot_be_continued(self)
+            refuse_what_cannot_be_continued(self, values)
         self._ends = answers.ends_of(self._tokenizer, self.eos_token_ids)
         self._speller = Speller(self._tokenizer)
-        self._by_step: list[Lists | None] = [None] * len(self.reward_funcs)
-        self.reward_funcs: list[Any] = [self._heard(i, function) for i, function in enumerate(self.reward_funcs)]
-
-    def _heard(self, i: int, function: Any) -> Any:
-        """The reward function, its lists kept in `_by_step[i]`; a model gives one number and stays as it is."""
-        if isinstance(function, torch.nn.Module):
-            return function
-        return heard(function, self.reward_func_names[i], lambda lists: self._by_step.__setitem__(i, lists))
+        self._by_step: list[Lists | None] = []
+        self._rewarded, self._calculate_rewards = self._calculate_rewards, self._noted  # a subclass's own goes along
 
     def _generate(self, prompts: list[Any]) -> Any:
         found = super()._generate(prompts)
         prompt_ids, completion_ids, tool_mask, _, logprobs, *_ = found
-        self._generated = Generated(prompt_ids, completion_ids, tool_mask, logprobs)
+        self._generated = Generated([*prompt_ids], [list(ids) for ids in completion_ids], tool_mask, logprobs)
         return found
 
-    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
-        """TRL's rewards; on the way the answers are kept as rollouts."""
+    def _noted(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
+        """In the place of TRL's `_calculate_rewards`: the same rewards; on the way answers are kept as rollouts."""
         size = self.num_generations if self.model.training else self.num_generations_eval
         first = self.accelerator.process_index * len(prompts)
         rollouts = self._generated.rollouts(self._speller, self._ends, first, size)
@@ -103,12 +102,21 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
     def _asked(self, sampled: _Sampled, completion_ids: Sequence[Sequence[int]]) -> Float[Tensor, "N F"]:
         """What the reward functions say, gathered from all processes."""
         self._by_step = [None] * len(self.reward_funcs)
-        found: Tensor = super()._calculate_rewards(
-            sampled.examples, sampled.prompts, sampled.completions, completion_ids
-        )
-        return found
+        own, self.reward_funcs = self.reward_funcs, [self._heard(i, each) for i, each in enumerate(self.reward_funcs)]
+        try:
+            return self._rewarded(sampled.examples, sampled.prompts, sampled.completions, completion_ids)
+        finally:
+            self.reward_funcs = own
+
+    def _heard(self, i: int, function: Any) -> Any:
+        """The reward function, its lists kept in `_by_step[i]`; a model gives one number and stays as it is."""
+        if isinstance(function, torch.nn.Module):
+            return function
+        return heard(function, self.reward_func_names[i], lambda lists: self._by_step.__setitem__(i, lists))
 
     def _with_step_texts(self, inputs: Sequence[dict[str, Any]], rollouts: list[Rollout]) -> list[dict[str, Any]]:
+        if "step_texts" in inputs[0]:
+            raise InputError("the dataset has a column `step_texts`, under which reward functions are told their steps")
         batch = collate(rollouts)
         split = splitters.whole if self.recipe is None else self.recipe.split
         texts = answers.step_texts(rollouts, batch, split(batch))
@@ -186,11 +194,10 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             return rows
         assert self.recipe is not None
         sampled, batch = self._sampled, collate(rows)
-        columns = {name: [example[name] for example in sampled.examples] for name in sampled.examples[0]}
-        given = self.values(
-            **columns | {"prompts": sampled.prompts, "completions": sampled.completions},
-            completion_ids=list(self._generated.completions),
-        )
+        names = [name for name in sampled.examples[0] if name not in ("prompt", "completion", "completion_ids")]
+        columns = {name: [example[name] for example in sampled.examples] for name in names}
+        columns |= {"prompts": sampled.prompts, "completions": sampled.completions}
+        given = self.values(**columns, completion_ids=list(self._generated.completions), trainer_state=self.state)
         ends = isinstance(self.recipe.reward, Bootstrapped)
         counts = list(zip(self.recipe.split(batch).counts.tolist(), batch.action_counts.tolist(), strict=True))
         return answers.with_values(rows, given, counts, ends=ends)
@@ -204,7 +211,7 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         known = zip(self._sampled.rollouts, self._sampled.examples, self._generated.prompts, strict=True)
         groups: dict[Hashable, tuple[dict[str, Any], int]] = {}
         for group, example, length in gather_object([(row.group, told, len(ids)) for row, told, ids in known]):
-            groups.setdefault(group, (example, length))
+            groups.setdefault(group, ({k: v for k, v in example.items() if k != "step_texts"}, length))
 
         def judge(continued: Sequence[tuple[Prefix, list[int]]]) -> list[float | None]:
             asked = [groups[prefix.group] for prefix, _ in continued]

@@ -20,6 +20,12 @@ from apportion.values.rules import adaptive, uniform
 Found = tuple[list[int], bool]
 """Tokens of a continuation, and whether it ended by itself."""
 
+Asked = tuple[int, int]
+"""Which of the wanted prefixes, and the number of its continuation."""
+
+VLLM_LOTS = 16
+"""Generation batches of continuations that vLLM is given at a time."""
+
 Judge = Callable[[Sequence[tuple[Prefix, list[int]]]], list[float | None]]
 """Scores of continued prefixes, of all processes one after another. Every process asks about as many."""
 
@@ -28,13 +34,13 @@ Judge = Callable[[Sequence[tuple[Prefix, list[int]]]], list[float | None]]
 class Continuations:
     """How Monte-Carlo values are estimated: every prefix that ends before a step is continued and the answers judged.
 
-    samples: of each prefix. error: continue instead until the standard error of a value is this.
+    samples: of each prefix (6). error: continue instead until the standard error of a value is this.
     boundaries: before which steps (`apportion.values.boundaries.by_name`). budget: tokens generated at most for a
     batch. span: lowest and highest reward of an answer. server: who continues; None = TRL's own generation, with the
     policy of this step. A server's model is the one it was started with, unless you send it new weights.
     """
 
-    samples: int = 6
+    samples: int | None = None
     error: float | None = None
     boundaries: str = "every"
     budget: int | None = None
@@ -42,6 +48,12 @@ class Continuations:
     server: Endpoint | None = None
 
     def __post_init__(self) -> None:
+        for name in ("samples", "budget"):
+            number = getattr(self, name)
+            if number is not None and (type(number) is not int or number < 1):
+                raise InputError(f"Continuations({name}={number!r}): expected a whole number from 1 on, or None")
+        if self.samples is not None and self.error is not None:
+            raise InputError("Continuations: give `samples` or `error`; to an error, samples are as many as it takes")
         self.source(_Nobody(), lambda group, tokens: None)  # what is out of range is told before any training
 
     def source(self, engine: Engine, score: Score) -> MonteCarlo:
@@ -49,7 +61,7 @@ class Continuations:
         return MonteCarlo(
             engine,
             score,
-            rule=uniform(self.samples) if self.error is None else adaptive(self.error),
+            rule=uniform(self.samples or 6) if self.error is None else adaptive(self.error),
             boundaries=boundaries.by_name(self.boundaries),
             span=self.span,
             budget=self.budget,
@@ -61,7 +73,8 @@ class Continuations:
 class Shared:
     """An engine whose work is shared out over the processes of a trainer; each draws the same from it, in one order.
 
-    Every process asks as often and about as many, since generation and rewards of TRL may wait for all of them.
+    Every process asks as often and about as many, since generation and rewards of TRL may wait for all of them; and
+    about no more at a time than TRL samples (vLLM is given more: it makes its own lots).
     """
 
     def __init__(self, trainer: Any, inner: Engine, judge: Judge) -> None:
@@ -80,22 +93,35 @@ class Shared:
         from accelerate.utils import gather_object
 
         asked = [(of, want.first + k) for of, want in enumerate(wanted) for k in range(want.count)]
-        processes, rank = self._trainer.accelerator.num_processes, self._trainer.accelerator.process_index
-        share = -(-len(asked) // processes)
-        mine = [asked[min(i, len(asked) - 1)] for i in range(rank * share, (rank + 1) * share)]
-        found = self._draw(wanted, mine)
-        scores = self._judge([(wanted[of].prefix, found[of, number][0]) for of, number in mine])
-        everything = gather_object([found[key] for key in mine])
-        self._scores += scores[: len(asked)]
-        for (of, number), (tokens, ended) in zip(asked, everything, strict=False):
-            yield Drawn(of, number, tuple(tokens), ended, cost=len(tokens))
+        asked.sort(key=lambda one: len(wanted[one[0]].prefix.tokens))  # so that little of a lot is padding
+        for lot in self._lots(asked):
+            mine = self._share(lot)
+            found = self._draw(wanted, mine)
+            scores = self._judge([(wanted[of].prefix, found[of, number][0]) for of, number in mine])
+            everything = gather_object([found[key] for key in mine])
+            self._scores += scores[: len(lot)]
+            for (of, number), (tokens, ended) in zip(lot, everything, strict=False):
+                yield Drawn(of, number, tuple(tokens), ended, cost=len(tokens))
 
     def score(self, group: Hashable, tokens: Sequence[int]) -> float | None:
         """Of what was drawn, in its order."""
         self._told += 1
         return self._scores[self._told - 1]
 
-    def _draw(self, wanted: Sequence[Wanted], mine: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Found]:
+    def _lots(self, asked: Sequence[Asked]) -> Iterator[Sequence[Asked]]:
+        args = self._trainer.args
+        most = args.per_device_train_batch_size * args.steps_per_generation * self._trainer.accelerator.num_processes
+        most *= VLLM_LOTS if self._trainer.use_vllm else 1
+        for first in range(0, len(asked), most):
+            yield asked[first : first + most]
+
+    def _share(self, lot: Sequence[Asked]) -> list[Asked]:
+        """What this process does of a lot; the last is done more than once where they do not come out even."""
+        processes, rank = self._trainer.accelerator.num_processes, self._trainer.accelerator.process_index
+        share = -(-len(lot) // processes)
+        return [lot[min(i, len(lot) - 1)] for i in range(rank * share, (rank + 1) * share)]
+
+    def _draw(self, wanted: Sequence[Wanted], mine: Sequence[Asked]) -> dict[Asked, Found]:
         own = list(dict.fromkeys(mine))
         single = [Wanted(wanted[of].prefix, number, 1) for of, number in own]
         return {own[drawn.of]: (list(drawn.tokens), drawn.ended) for drawn in self._inner.draw(single)}
@@ -116,19 +142,9 @@ class Generation:
 
     def draw(self, wanted: Sequence[Wanted]) -> Iterator[Drawn]:
         asked = [(of, want.first + k) for of, want in enumerate(wanted) for k in range(want.count)]
-        asked.sort(key=lambda one: len(wanted[one[0]].prefix.tokens))  # so that little of a lot is padding
-        for lot in self._lots(asked):
-            prefixes = [wanted[of].prefix for of, _ in lot]
-            for (of, number), tokens in zip(lot, self._continued(prefixes), strict=True):
-                kept = tokens[: self.limit(wanted[of].prefix)]
-                yield Drawn(of, number, tuple(kept), bool(kept) and kept[-1] in self._ends, cost=len(kept))
-
-    def _lots(self, asked: Sequence[tuple[int, int]]) -> Iterator[Sequence[tuple[int, int]]]:
-        """vLLM makes its own lots; transformers takes as many answers at a time as TRL samples."""
-        args = self._trainer.args
-        most = len(asked) if self._trainer.use_vllm else args.per_device_train_batch_size * args.steps_per_generation
-        for first in range(0, len(asked), most):
-            yield asked[first : first + most]
+        for (of, number), tokens in zip(asked, self._continued([wanted[of].prefix for of, _ in asked]), strict=True):
+            kept = tokens[: self.limit(wanted[of].prefix)]
+            yield Drawn(of, number, tuple(kept), bool(kept) and kept[-1] in self._ends, cost=len(kept))
 
     def _continued(self, prefixes: Sequence[Prefix]) -> list[list[int]]:
         with _at_most(self._trainer, max(map(self.limit, prefixes))):
@@ -145,8 +161,17 @@ def engine_of(trainer: Any, settings: Continuations, ends: frozenset[int]) -> En
     return Server(settings.server, sampling, seed=trainer.state.global_step, tokenizer=trainer._tokenizer)
 
 
-def refuse_what_cannot_be_continued(trainer: Any) -> None:
-    """Raise InputError where a prefix alone does not say how the rest of an answer comes about."""
+def refuse_what_cannot_be_continued(trainer: Any, settings: Continuations) -> None:
+    """Raise InputError where a prefix alone does not say how the rest of an answer comes about, or by which policy."""
+    if trainer.max_completion_length is None:
+        raise InputError("values=Continuations(...) needs max_completion_length, so that what continues knows its end")
+    args = trainer.args
+    plain = args.top_k in (None, 0, -1) and not args.min_p and args.repetition_penalty == 1.0
+    if settings.server is not None and not (plain and not args.generation_kwargs):
+        raise InputError(
+            "Continuations(server=...) samples with temperature and top_p alone; with top_k, min_p, repetition_penalty "
+            "or generation_kwargs its values would be another policy's"
+        )
     reasons = {
         "tools": bool(trainer.tools),
         "environment_factory": trainer.environment_factories is not None,
