@@ -83,7 +83,6 @@ def compared(name: str, recipe: str, settings: dict[str, Any], steps: int) -> Se
         f"{loss:.1e}",
         f"{norm:.1e}",
         f"{weights:.1e}",
-        f"{(seconds[1] - seconds[0]) / seconds[0]:+.0%}",
     )
 
 

@@ -45,3 +45,24 @@ def test_a_space_that_is_dropped_at_the_start_alone_is_kept_inside():
     text, offsets = Speller(Words()).spell([0, 1, 2, 3, 0])
     assert text == "the cats\n the"
     assert [text[a:b] for a, b in offsets] == ["the", " cat", "s", "\n", " the"]
+
+
+class Watched(Bytes):
+    """Remembers how much it was asked to decode at a time, of what was not all of it."""
+
+    def __init__(self, whole):
+        self.whole, self.longest = whole, 0
+
+    def decode(self, ids, skip_special_tokens, clean_up_tokenization_spaces):
+        if len(ids) < self.whole:
+            self.longest = max(self.longest, len(ids))
+        return super().decode(ids, skip_special_tokens, clean_up_tokenization_spaces)
+
+
+def test_first_bytes_without_end_are_spelled_a_few_at_a_time():
+    ids = [*[0xF0] * 500, *"🦄a".encode()]
+    tokenizer = Watched(len(ids))
+    text, offsets = Speller(tokenizer).spell(ids)
+    assert text == "\ufffd" * 500 + "🦄a"
+    assert [text[a:b] for a, b in offsets[-5:]] == ["", "", "", "🦄", "a"]
+    assert tokenizer.longest <= 8

@@ -72,7 +72,7 @@ def group_std_plus(
         raise InputError(f"what is added to a group's spread must be positive, got {eps}")
     std = moments(credit, mask, groups, across).std[groups].unsqueeze(1)
     spread = mask & (std > min_std)
-    return torch.where(spread, credit / (std + eps).to(credit.dtype), 0)
+    return torch.where(spread, credit / (std + eps), 0).to(credit.dtype)
 
 
 def group_mean_std(
