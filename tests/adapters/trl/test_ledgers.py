@@ -145,7 +145,9 @@ def test_batches_that_last_for_several_steps_are_not_called_broken(tmp_path: Pat
 
 
 def test_under_a_trainer_that_shows_it_nothing_the_callback_says_so(tmp_path: Path) -> None:
-    host = trainer(tmp_path, made_by=trl.GRPOTrainer, callbacks=[LedgerCallback(tmp_path / "watch")], max_steps=2)
+    host = trainer(
+        tmp_path, made_by=trl.GRPOTrainer, callbacks=[LedgerCallback(tmp_path / "watch", every=1)], max_steps=2
+    )
     with pytest.warns(UserWarning, match="sees nothing: the trainer is not apportion") as told:
         host.train()
     assert sum("sees nothing" in str(each.message) for each in told) == 1

@@ -95,7 +95,7 @@ class LedgerCallback(TrainerCallback):
         self.folder, self.every = Path(folder), every
         self._parts: list[Part] = []
         self._batches = 0  # of this step
-        self._seen = False
+        self._warned = False
 
     def wants(self, step: int) -> bool:
         """Whether the batch of a step, counted from 0, is written down."""
@@ -104,7 +104,7 @@ class LedgerCallback(TrainerCallback):
     def credited(self, batch: Credited, *, main: bool) -> None:
         """Take a batch as it goes into the loss. main: whether this process is the one that writes."""
         more = f"-{self._batches}" if self._batches else ""  # a step may generate several times
-        self._batches, self._seen = self._batches + 1, True
+        self._batches += 1
         if main:
             name = f"step-{batch.step:06d}{more}"
             self._told(lambda: files.write_rows(self._folder("ledgers") / f"{name}.jsonl", batch.rows()))
@@ -124,9 +124,10 @@ class LedgerCallback(TrainerCallback):
             if state.is_world_process_zero and everything:
                 name = f"step-{step:06d}"
                 self._told(lambda: self._lint("losses", name, loss_columns(everything, args)))
-        if not self._seen:
-            warnings.warn("LedgerCallback sees nothing: the trainer is not apportion.adapters.trl's", stacklevel=2)
-        self._parts, self._batches, self._seen = [], 0, True
+            if not everything and not self._warned:
+                self._warned = True
+                warnings.warn("LedgerCallback sees nothing: the trainer is not apportion.adapters.trl's", stacklevel=2)
+        self._parts, self._batches = [], 0
 
     def _lint(self, kind: str, name: str, columns: dict[str, Any]) -> None:
         write_columns(self._folder(kind) / f"{name}.npz", columns)
