@@ -52,7 +52,7 @@ def told(host: Any) -> Any:
     def turn(prompt_ids: list[list[int]], *more: Any) -> tuple[list[list[int]], None]:
         answers = host.state.global_step not in steps
         steps.append(host.state.global_step)
-        texts = ["A1\nB2\n" if answers else str(sum(ids) % 10) for ids in prompt_ids]
+        texts = ["A3\nB2\n" if answers else str(sum(ids) % 10) for ids in prompt_ids]
         return host.processing_class(texts, add_special_tokens=False)["input_ids"], None
 
     return turn
