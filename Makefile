@@ -11,7 +11,8 @@ READY := .venv/.ready
 INSTALL := pip install -q -c constraints.txt -e '.[train,lora,fast,server,parquet,gym,test,dev]'
 
 # uv does not know of the wheel folders that pip is told of.
-LINKS = links=$$($(BIN)/pip config list | sed -n "s/.*find-links='\(.*\)'/\1/p" | head -n 1); \
+WHEELS = $$($(BIN)/pip config list | sed -n "s/.*find-links='\(.*\)'/\1/p" | head -n 1)
+LINKS = links=$(WHEELS); \
 	if [ -n "$$links" ]; then export UV_FIND_LINKS="$$links"; fi;
 
 .PHONY: help train test test-trl test-verl test-server lint types floors mutants clean
@@ -27,7 +28,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -q -c constraints.txt uv || true
 	@echo "Installing into .venv: a minute or so, more on a slow line"
-	@links=$$($(BIN)/pip config list | sed -n "s/.*find-links='\(.*\)'/\1/p" | head -n 1); \
+	@links=$(WHEELS); \
 	if [ -n "$$links" ]; then export UV_FIND_LINKS="$$links"; else export UV_TORCH_BACKEND=auto; fi; \
 	VIRTUAL_ENV=.venv $(BIN)/uv $(INSTALL) \
 	|| { echo "uv could not; plain pip follows"; $(BIN)/python -m $(INSTALL); }
@@ -54,7 +55,7 @@ test-server: $(READY) ## Run the tests against a real vLLM, in an environment of
 
 test-verl: $(READY) ## Run the tests inside verl, in an environment of its own (1.5 GB)
 	$(PYTHON) -m venv --clear $(VERL)
-	@links=$$($(BIN)/pip config list | sed -n "s/.*find-links='\(.*\)'/\1/p" | head -n 1); \
+	@links=$(WHEELS); \
 	if [ -n "$$links" ]; then export UV_FIND_LINKS="$$links"; else export UV_TORCH_BACKEND=cpu; fi; \
 	VIRTUAL_ENV=$(VERL) $(BIN)/uv pip install -q --no-deps -r requirements-verl.txt -e .
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VERL)/bin/pytest tests/adapters/verl $(ARGS)

@@ -241,8 +241,7 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
 
     def _log_credit(self, ledger: Ledger) -> None:
         """Into TRL's logs: of each answer its mean advantage, and how large credit is and how much of it there is."""
-        counted = ledger.mask & ledger.rollouts.valid_mask
-        sizes = ledger.advantage.abs()[counted]
+        sizes = ledger.advantage.abs()[ledger.mask]
         metrics = self._metrics["train"]
         metrics["credit/mean_abs"].append(float(sizes.mean()) if len(sizes) else 0.0)
         metrics["credit/zero_share"].append(float((sizes == 0).float().mean()) if len(sizes) else 1.0)
